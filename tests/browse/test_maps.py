@@ -18,7 +18,7 @@ from matplotlib.path import Path as Polygon
 import wids
 from wids.browse.fieldreader import FieldReader, LocatedSample
 from wids.browse.maps import VectorVisitor, inside_polygon, principal_plane
-from wids.reading.samplesequence import ShardedSequence
+from wids.reading.shardlist import ShardList
 
 
 @pytest.mark.parametrize("width", [3, 40, 300])
@@ -209,7 +209,7 @@ def test_lists_in_json_and_joined_columns_are_vectors(tmp_path: Path) -> None:
 class _Counting(FieldReader):
     """Reader that notes which samples are located singly."""
 
-    def __init__(self, dataset: ShardedSequence) -> None:
+    def __init__(self, dataset: ShardList) -> None:
         super().__init__(dataset)
         self.located: list[int] = []
 

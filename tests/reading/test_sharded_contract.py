@@ -1,4 +1,4 @@
-"""What every `ShardedSequence` must do alike: the members that tools and the page ask for."""
+"""What every `ShardList` must do alike: the members that tools and the page ask for."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from helpers.server import ShardServer
 from helpers.shards import write_shard
 
 import wids
-from wids.reading.samplesequence import ShardedSequence
+from wids.reading.shardlist import ShardList
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 LENGTHS = [3, 0, 2]
@@ -18,7 +18,7 @@ SAMPLES = [
     {"__key__": f"k{n}", ".txt": f"text {n}", ".cls": str(n), ".json": f'{{"w": {n}.5}}'}
     for n in range(5)
 ]
-Open = Callable[..., ShardedSequence]
+Open = Callable[..., ShardList]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def open_dataset(request: pytest.FixtureRequest, folder: Path, shard_server: Sha
             for path, url, length in zip(paths, urls, LENGTHS, strict=True)
         ]
 
-    def open_with(**options: Any) -> ShardedSequence:
+    def open_with(**options: Any) -> ShardList:
         if request.param == "by range":
             options["remote"] = "range"
         return wids.ShardListDataset(rows(), dataset_name="pets", **options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.base.urls import base_name
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.reading.fieldfile import FieldFile
-    from wids.reading.samplesequence import SampleSequence
+    from wids.views.viewable import Viewable
 
 __all__ = ["Entry", "SampleFiles"]
 
@@ -69,7 +69,7 @@ class SampleFiles:
     b'one'
     """
 
-    def __init__(self, samples: SampleSequence) -> None:
+    def __init__(self, samples: Viewable) -> None:
         self.samples = samples
         self._shard = lru_cache(_KEPT_SHARDS)(self._read_shard)
 

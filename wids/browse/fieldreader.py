@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.browse.joinedfields import JoinedFields
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.shardlist import ShardList
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
     from wids.views.plan import StoredField
@@ -140,7 +140,7 @@ class FieldReader:
 
     def __init__(
         self,
-        dataset: ShardedSequence,
+        dataset: ShardList,
         uncounted: Uncounted | None = None,
         *,
         joined: JoinedFields | None = None,

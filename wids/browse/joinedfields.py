@@ -12,8 +12,7 @@ import numpy as np
 
 from wids.errors import SpecError
 from wids.views.fieldhomes import may_give
-from wids.views.plan import StoredField, datasets_in, joined_names, slots_of
-from wids.views.storage import stored_fields
+from wids.views.plan import StoredField, datasets_in, joined_names, slots_of, stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class JoinedFields:
         if position == len(self._sorted) or self._sorted[position] != index:
             return None
         found = []
-        for field in stored_fields(self.samples, int(self._order[position])):
+        for field in stored_fields(self.samples, int(self._order[position])).values():
             home = field.home
             if isinstance(home, TableRows):
                 found.append(FieldOfSample(field.extension, 0, len(field.read()), field))

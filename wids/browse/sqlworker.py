@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from wids.catalogue.files import CatalogueFile
     from wids.fetching.transport import FetchPolicy
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.shardlist import ShardList
 
 __all__: list[str] = []
 
@@ -100,7 +100,7 @@ def _note(told: dict[str, Any], left_out: list[int], number: int, error: Excepti
 
 
 def _files(
-    left_out: Mapping[int, set[int]], dataset: ShardedSequence, headers: Sequence[str] = ()
+    left_out: Mapping[int, set[int]], dataset: ShardList, headers: Sequence[str] = ()
 ) -> list[list[CatalogueFile]]:
     """Return the files of a dataset, without those of shards that are left out."""
     without = left_out[id(dataset)]

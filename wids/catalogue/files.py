@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.reading.datasetshards import DatasetShards
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.shardlist import ShardList
 
 __all__ = ["CatalogueFile", "define_rows", "files_of", "merged_structure", "publish"]
 
@@ -106,7 +106,7 @@ class CatalogueFile:
 
 
 def files_of(
-    dataset: ShardedSequence,
+    dataset: ShardList,
     headers: Sequence[str] = (),
     *,
     only: Collection[int] | None = None,
@@ -147,9 +147,7 @@ def files_of(
     return _shard_files(dataset, [SAMPLES, *columns], numbers, failed, build, copies)
 
 
-def _grouped(
-    dataset: ShardedSequence, numbers: Sequence[int], build: bool
-) -> list[CatalogueFile] | None:
+def _grouped(dataset: ShardList, numbers: Sequence[int], build: bool) -> list[CatalogueFile] | None:
     """Return files of many shards each, as thousands of files take seconds to open.
 
     Returns:
@@ -205,7 +203,7 @@ def _write_several(
 
 
 def _shard_files(
-    dataset: ShardedSequence,
+    dataset: ShardList,
     suffixes: Sequence[str],
     numbers: Sequence[int],
     failed: Callable[[int, Exception], object] | None = None,
@@ -382,7 +380,7 @@ def define_rows(
     con.execute(f"CREATE VIEW {quoted(name)} AS {' UNION ALL '.join(selects)}")
 
 
-def _published(dataset: ShardedSequence) -> CatalogueFile | None:
+def _published(dataset: ShardList) -> CatalogueFile | None:
     """Return the file that the spec names, fetched if need be; None without one that fits."""
     source = dataset.catalogue
     if source is None:
@@ -404,7 +402,7 @@ def _published(dataset: ShardedSequence) -> CatalogueFile | None:
     return file
 
 
-def publish(dataset: ShardedSequence, folder: Path, stem: str) -> Path:
+def publish(dataset: ShardList, folder: Path, stem: str) -> Path:
     """Write the catalogue of a dataset to one file, which its spec can name.
 
     Args:

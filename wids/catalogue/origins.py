@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.shardlist import ShardList
 
 __all__ = ["Join", "JoinedTable", "Part", "Renamed", "Side", "datasets_of"]
 
@@ -76,7 +76,7 @@ class Part(NamedTuple):
         classes: Function that returns the names of the classes of samples, by number.
     """
 
-    home: ShardedSequence | JoinedTable
+    home: ShardList | JoinedTable
     fields: frozenset[str] | None
     steps: tuple[Join | Renamed, ...]
     classes: Callable[[], Mapping[int, str]]
@@ -95,7 +95,7 @@ class Side(NamedTuple):
     rows: Callable[[], npt.NDArray[np.int64] | None]
 
 
-def datasets_of(sides: Sequence[Side]) -> list[ShardedSequence]:
+def datasets_of(sides: Sequence[Side]) -> list[ShardList]:
     """Return the datasets of what samples are made of, each once."""
     homes = [part.home for side in sides for part in side.parts]
     return list({id(home): home for home in homes if not isinstance(home, JoinedTable)}.values())

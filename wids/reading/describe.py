@@ -5,18 +5,19 @@ A shard is fetched only if one of its samples is requested.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import display_url, is_local, local_path
 from wids.codecs.formats import field_kind, format_suffix
+from wids.reading.samplesequence import is_near
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 from wids.tar.tarscan import first_members
 
 if TYPE_CHECKING:
     from wids.display.notebook import DatasetFacts, SampleView
-    from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.reading.samplesequence import SampleSequence
     from wids.specs.shardtable import ShardTable
 
 __all__ = ["html_page", "nbytes_of", "page_of", "summary_line", "view_sample"]
@@ -30,7 +31,7 @@ MAX_STATS = 10_000  # files whose size is read, which takes a tenth of a second
 PEEKED_HEADERS = 32
 
 
-def summary_line(dataset: ShardedSequence) -> str:
+def summary_line(dataset: Any) -> str:
     """Return the `repr` of a dataset."""
     facts = _facts(dataset)
     counts = ((facts.nsamples, "sample"), (facts.nshards, "shard"))
@@ -48,7 +49,7 @@ def summary_line(dataset: ShardedSequence) -> str:
     return f"{facts.kind}({', '.join(parts)})"
 
 
-def html_page(dataset: ShardedSequence) -> str:
+def html_page(dataset: Any) -> str:
     """Return the HTML that a notebook shows for a dataset."""
     return page_of(dataset, _facts(dataset))
 
@@ -63,7 +64,7 @@ def page_of(dataset: SampleSequence, facts: DatasetFacts) -> str:
     from wids.display.notebook import dataset_html
 
     first = range(min(GRID_SAMPLES, len(dataset)))
-    near = [index for index in first if dataset.is_near(index)]
+    near = [index for index in first if is_near(dataset, index)]
     note = None
     if len(near) < len(first):
         note = "The first shard is not here yet; show(0) fetches it and shows a sample."
@@ -113,7 +114,7 @@ def _may_hold_classes(extension: str) -> bool:
     return kind == "class" or names_labels(extension) or (kind == "image" and not lossy)
 
 
-def _facts(dataset: ShardedSequence) -> DatasetFacts:
+def _facts(dataset: Any) -> DatasetFacts:
     from wids.display.notebook import DatasetFacts
 
     return DatasetFacts(
@@ -126,7 +127,7 @@ def _facts(dataset: ShardedSequence) -> DatasetFacts:
     )
 
 
-def _fields_of_first_sample(dataset: ShardedSequence) -> list[tuple[str, int]] | None:
+def _fields_of_first_sample(dataset: Any) -> list[tuple[str, int]] | None:
     """Return the fields of the first sample, if its shard is a local file.
 
     For a remote shard nothing is returned, even if it is in the cache, because loaders such as

@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeGuard, Unpack
 
 import numpy as np
 
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["ShardList"]
+__all__ = ["ShardList", "is_sharded"]
 
 _OF_SPECS = (".json", PACK_SUFFIX)
 _MOST_FOLDERS = 100  # in which a file of class names is looked for
@@ -667,6 +667,12 @@ class ShardList:
         shard_index, local_index = self._locator(position)
         return SampleLocation(position, shard_index, local_index, self.shards[shard_index])
 
+    def places(
+        self, indexes: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[int, Self, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Yield this dataset, with all of some indexes as the rows in it."""
+        yield 0, self, np.arange(len(indexes)), indexes
+
     def read_raw(self, index: int, fields: Collection[str] | None = None) -> Sample:
         """Return a sample as it is stored: raw fields, and the labels of a sample.
 
@@ -1039,6 +1045,11 @@ class ShardList:
 
 # Compared with that of a subclass, which may override it.
 _GETITEM = ShardList.__getitem__
+
+
+def is_sharded(samples: Any) -> TypeGuard[ShardList]:
+    """Return whether a sequence is a list of shards, one after another."""
+    return isinstance(samples, ShardList)
 
 
 def _check_types(

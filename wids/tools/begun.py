@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import SampleSequence
+    from wids.views.viewable import Viewable
 
 __all__ = ["begun_with", "refuse_other_options", "refuse_other_sources"]
 
 
 def begun_with(
-    samples: SampleSequence,
+    samples: Viewable,
     rows: NDArray[np.int64],
     options: Mapping[str, Any],
     function: Callable[..., Any] | None = None,
@@ -69,7 +69,7 @@ def _text_of(function: Any) -> str:
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _sources(samples: SampleSequence, rows: NDArray[np.int64]) -> dict[str, str]:
+def _sources(samples: Viewable, rows: NDArray[np.int64]) -> dict[str, str]:
     """Return the shards and tables from which samples are read, with what tells their versions.
 
     Args:
@@ -110,7 +110,7 @@ def refuse_other_options(output: str, noted: Mapping[str, Any] | None, now: Any)
 def refuse_other_sources(
     noted: Mapping[str, Any] | None,
     now: Mapping[str, Any],
-    samples: SampleSequence,
+    samples: Viewable,
     finished: Iterable[tuple[Path, NDArray[np.int64]]],
 ) -> None:
     """Raise if a source has changed since a finished part was made of it.

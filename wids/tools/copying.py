@@ -18,7 +18,7 @@ import numpy as np
 
 from wids.base.files import named_write_errors
 from wids.base.omissions import Omissions
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import Shard
 from wids.tools.copyspec import key_rule_of, skipped_members
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.tar.indexcolumns import IndexColumns
+    from wids.views.viewable import Viewable
     from wids.writing.memberwriter import SampleArchive
     from wids.writing.shardfile import ShardOptions
 
@@ -101,7 +101,7 @@ class Target:
 
 
 def plan_parts(
-    dataset: ShardedSequence | SampleSequence,
+    dataset: Viewable,
     indexes: NDArray[np.int64],
     maxcount: int,
     maxsize: int,
@@ -143,7 +143,7 @@ def _cuts(nbytes: NDArray[np.int64], maxcount: int, maxsize: int) -> Iterator[tu
 
 
 def _written_nbytes(
-    dataset: ShardedSequence | SampleSequence,
+    dataset: Viewable,
     indexes: NDArray[np.int64],
     omissions: Omissions,
     *,
@@ -183,7 +183,7 @@ def _written_nbytes(
 
 
 def _joined_nbytes(
-    samples: SampleSequence, positions: NDArray[np.int64], omissions: Omissions, *, rekey: bool
+    samples: Viewable, positions: NDArray[np.int64], omissions: Omissions, *, rekey: bool
 ) -> NDArray[np.int64]:
     """Return the bytes that each sample takes in a new shard, from the sizes of its fields."""
     for url, skipped in skipped_members(samples, positions).items():
@@ -238,7 +238,7 @@ class PartWriter:
     each new shard, and mapping and verifying them again would take as long as the copying.
     """
 
-    def __init__(self, dataset: ShardedSequence | SampleSequence, target: Target) -> None:
+    def __init__(self, dataset: Viewable, target: Target) -> None:
         """Create a writer, which opens shards only when it is called.
 
         Args:

@@ -16,7 +16,7 @@ from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.shardtable import COLUMNS
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.base.shardref import ShardRef
-    from wids.reading.samplesequence import SampleSequence
     from wids.tar.grouping import KeyRule
+    from wids.views.viewable import Viewable
 
 __all__ = [
     "check_none_left_out",
@@ -128,7 +128,7 @@ def note_entry_keys(shards: Iterable[ShardRef], omissions: Omissions) -> None:
 
 
 def skipped_members(
-    samples: SampleSequence, indexes: range | NDArray[np.int64]
+    samples: Viewable, indexes: range | NDArray[np.int64]
 ) -> dict[str, dict[str, int]]:
     """Return the counts of members in no sample, by reason, for each shard that has any.
 
@@ -149,7 +149,7 @@ def skipped_members(
     return found
 
 
-def stores_class(samples: SampleSequence) -> bool:
+def stores_class(samples: Viewable) -> bool:
     """Return whether the first sample has a class field in its shard, even if it is not read."""
     for dataset, first in shards_of_rows(samples, np.zeros(1, np.int64)):
         try:

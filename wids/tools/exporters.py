@@ -30,21 +30,22 @@ from wids.base.optional import load
 from wids.base.progress import progress
 from wids.base.text import clean
 from wids.base.urls import display_url
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
 from wids.views.columnnames import check_known, column_named, value_text
-from wids.views.storage import stored_fields
+from wids.views.plan import stored_fields
 from wids.views.tablejoin import refuse_joined
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.reading.shardlist import ShardList
     from wids.views.plan import StoredField
+    from wids.views.viewable import Viewable
 
 __all__ = ["export_files", "export_members", "export_table", "extensions_of"]
 
@@ -64,7 +65,7 @@ _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shar
 
 
 def export_files(
-    dataset: ShardedSequence | SampleSequence,
+    dataset: Viewable,
     folder: Path,
     omissions: Omissions | None = None,
     *,
@@ -133,7 +134,7 @@ def _refusals_explained(name: str, index: int) -> Iterator[None]:
 
 
 def _raw_samples(
-    dataset: ShardedSequence | SampleSequence, rows: NDArray[np.int64] | None, omissions: Omissions
+    dataset: Viewable, rows: NDArray[np.int64] | None, omissions: Omissions
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield index, key and raw fields of samples; count members that are in no sample."""
     # So that a strict error comes before the first file is written.
@@ -157,7 +158,7 @@ def _raw_samples(
         yield index, fields.pop("__key__"), fields
 
 
-def _add_keys(dataset: ShardedSequence | SampleSequence, omissions: Omissions) -> None:
+def _add_keys(dataset: Viewable, omissions: Omissions) -> None:
     beside = is_sharded(dataset) and not class_names(dataset.header) and dataset.class_names
     for key in header_of(dataset):
         if not (beside and key == "classes"):
@@ -177,7 +178,7 @@ def _safe_name(name: str, index: int) -> PurePosixPath:
 
 
 def export_table(
-    dataset: ShardedSequence | SampleSequence,
+    dataset: Viewable,
     path: Path,
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
@@ -228,9 +229,7 @@ def export_table(
     return len(dataset) if rows is None else len(rows)
 
 
-def export_members(
-    dataset: ShardedSequence, path: Path, *, rows: NDArray[np.int64] | None = None
-) -> int:
+def export_members(dataset: ShardList, path: Path, *, rows: NDArray[np.int64] | None = None) -> int:
     """Write a table with a row for each member of the samples; reads tar indexes alone.
 
     Its columns are those of `_MEMBER_COLUMNS`: where each field lies in which shard.
@@ -330,7 +329,7 @@ def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def extensions_of(dataset: ShardedSequence) -> list[str]:
+def extensions_of(dataset: ShardList) -> list[str]:
     """Return the extensions of all samples, those of the first sample first.
 
     They are read from the tar indexes of all shards, and no sample is read.
@@ -347,7 +346,7 @@ def extensions_of(dataset: ShardedSequence) -> list[str]:
     return list(found)
 
 
-def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
+def _field_columns(dataset: ShardList) -> dict[str, type]:
     """Return the columns of all fields.
 
     A table needs its columns before its rows. They are found in a first pass, since keeping all
@@ -358,7 +357,7 @@ def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
 
 
 def _row(
-    dataset: ShardedSequence, index: int, values: Sequence[str], omissions: Omissions
+    dataset: ShardList, index: int, values: Sequence[str], omissions: Omissions
 ) -> dict[str, Any]:
     shard, local_index, entry = dataset.locate_sample(index)
     row = {
@@ -392,13 +391,13 @@ def _add_values(
             row[column] = text
 
 
-def _joined_columns(samples: SampleSequence, rows: NDArray[np.int64] | None) -> dict[str, type]:
+def _joined_columns(samples: Viewable, rows: NDArray[np.int64] | None) -> dict[str, type]:
     """Return the columns of all fields of a join: places in shards, or values of tables."""
     found: dict[str, type] = {}
     known: set[tuple[int, str, bool]] = set()
     for index in range(len(samples)) if rows is None else rows.tolist():
         url = samples.locate(index).shard.url
-        for field in stored_fields(samples, index):
+        for field in stored_fields(samples, index).values():
             elsewhere = _shard_of(field) != url
             case = (id(field.home), field.extension, elsewhere)
             if case not in known:
@@ -431,7 +430,7 @@ def _shard_of(field: StoredField) -> str:
 
 def _joined_row(
     columns: Mapping[str, type],
-    samples: SampleSequence,
+    samples: Viewable,
     index: int,
     values: Sequence[str],
     omissions: Omissions,
@@ -441,7 +440,7 @@ def _joined_row(
     row: dict[str, Any] = {"index": index, "key": key, "shard": location.shard.url}
     row["shardindex"] = location.local_index
     raw = samples.read_raw(index)
-    for field in stored_fields(samples, index):
+    for field in stored_fields(samples, index).values():
         extension, data = field.extension, raw[field.extension]
         if not isinstance(field.home, TableRows):
             row[f"{extension} offset"], row[f"{extension} size"] = field.offset, field.nbytes
@@ -500,8 +499,6 @@ def _write_parquet(
             writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
-def _indexes(
-    dataset: ShardedSequence | SampleSequence, rows: NDArray[np.int64] | None
-) -> Iterator[int]:
+def _indexes(dataset: Sized, rows: NDArray[np.int64] | None) -> Iterator[int]:
     indexes = range(len(dataset)) if rows is None else rows.tolist()
     return progress(indexes, total=len(indexes), desc="exporting", unit="sample")

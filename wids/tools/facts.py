@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.base.shardref import ShardRef
-    from wids.reading.samplesequence import ShardedSequence
 
 __all__ = [
     "dataset_facts",
@@ -148,7 +147,7 @@ def _packed_index(
         return dataset.packed_index(0)
 
 
-def _fields_of(dataset: ShardedSequence) -> list[str] | None:
+def _fields_of(dataset: ShardList) -> list[str] | None:
     if not len(dataset):
         return None
     shard, _, _ = dataset.locate_sample(0)

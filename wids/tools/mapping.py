@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import SampleSequence
+    from wids.views.viewable import Viewable
 
 __all__ = ["MapResult", "map_samples"]
 
@@ -108,7 +108,7 @@ class MapResult:
 
 
 def map_samples(
-    samples: SampleSequence,
+    samples: Viewable,
     function: Function | None,
     output: str | os.PathLike[str],
     *,
@@ -262,7 +262,7 @@ class _Maker:
 
     def __init__(
         self,
-        samples: SampleSequence,
+        samples: Viewable,
         function: Function | None,
         rename: dict[str, str],
         *,

@@ -14,7 +14,7 @@ from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, is_left_over, remove_set_aside, set_aside
 from wids.specs.newspec import new_spec, refuse_overwriting
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.views.viewable import Viewable
 
 __all__ = [
     "Resharded",
@@ -70,7 +70,7 @@ class Resharded:
 
 
 def reshard(
-    dataset: ShardedSequence | SampleSequence,
+    dataset: Viewable,
     indexes: Sequence[int] | NDArray[np.int64],
     pattern: str | os.PathLike[str],
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wids.errors import SpecError
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names, classes_by_column, merged_classes
 from wids.views.plan import Add, Call, Slots, Source, slots_of
 

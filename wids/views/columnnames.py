@@ -21,6 +21,7 @@ from wids.base.arguments import check_text
 from wids.base.warn import warn
 from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, wrapper_of
+from wids.reading.samplesequence import is_near
 from wids.views.fieldhomes import in_tables
 from wids.views.plan import joined_names, slots_of
 
@@ -198,7 +199,7 @@ def warn_if_unknown(
     steps = tuple(map(str, path))
     said = f"column: no sample has a value of {':'.join(filter(None, [field, '.'.join(steps)]))!r}"
     # No shard is fetched for a warning, as that of a kept column.
-    if samples.is_near(0):
+    if is_near(samples, 0):
         first = samples.read_raw(0, (field,))
         if _follow(_plain_value(field, first.get(field)), steps) is None:  # null is a value here
             return

@@ -8,7 +8,7 @@ lacks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from wids.errors import DecodeError
 from wids.reading.pipeline import note_index
 from wids.reading.ragged import Ragged, Values, equals_fill, join, pack, take
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.views.plan import (
     Add,
     Rename,
@@ -31,28 +31,12 @@ from wids.views.plan import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = ["Reading", "as_bytes", "compare_keys", "in_tables", "may_give", "read_field"]
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-
-class Home(NamedTuple):
-    """What may give a field to the samples of a source.
-
-    Attributes:
-        step: The join that adds it; None for the source itself.
-        source: The source with those of its steps that come before.
-        names: The name of the field there; or several, of which the first that a sample has counts.
-        window: The step that makes lists of it, where these are read.
-    """
-
-    step: Add | None
-    source: Source
-    names: tuple[str, ...]
-    window: Surround | None = None
 
 
 @dataclass(frozen=True)
@@ -91,8 +75,8 @@ def read_field(
         if source is None:
             found.append((places, _absent(name, len(places), reading)))
             continue
-        field = _Field(slots, source, indexes[places], rows, name, reading)
-        found += [(places[part], values) for part, values in field.values()]
+        part = _of_source(slots, source, indexes[places], rows, name, reading)
+        found.append((places, part))
     return _in_order(found)
 
 
@@ -105,170 +89,129 @@ def _in_order(found: list[tuple[Integers, Values]]) -> Values:
     return take(values, np.argsort(order, kind="stable"))
 
 
-class _Field:
-    """A field of samples of one source.
+def _of_source(
+    slots: Slots, source: Source, indexes: Integers, rows: Integers, name: str, reading: Reading
+) -> Values:
+    """Return a field of samples of one source, which may have the first of its steps alone."""
+    if not source.steps:
+        try:
+            return reading.values(source.leaf, rows, name)
+        except DecodeError as error:
+            found = [] if error.sample is None else indexes[rows == error.sample].tolist()
+            if found and found[0] != error.sample:
+                note_index(error, found[0])
+            raise
+    step, before = source.steps[-1], source._replace(steps=source.steps[:-1])
+    if isinstance(step, Rename):
+        names = step.originals(name)
+        if len(names) > 1:
+            return _first_of(slots, before, indexes, rows, names, reading)
+        if not names and reading.fill is None:
+            raise DecodeError(f"field {name!r}: rename() gave it another name; read that")
+        if not names:
+            return _fill(reading.fill, len(rows))
+        return _of_source(slots, before, indexes, rows, names[0], reading)
+    if isinstance(step, Surround) and reading.windows:
+        return _windows(slots, before, step, indexes, rows, name, reading)
+    own = step.original(name) if isinstance(step, Add) else None
+    if (
+        not isinstance(step, Add)
+        or own is None
+        or not _may_have(slots, slots[step.slot].sources, own)
+    ):
+        return _of_source(slots, before, indexes, rows, name, reading)
+    return _of_sides(slots, step, before, indexes, rows, (name, own), reading)
+
+
+def _of_sides(
+    slots: Slots,
+    step: Add,
+    before: Source,
+    indexes: Integers,
+    rows: Integers,
+    names: tuple[str, str],
+    reading: Reading,
+) -> Values:
+    """Return a field that both sides of a join may have, or the right one alone.
 
     Args:
         slots: The plan.
-        source: The source; it may have the first of its steps alone.
+        step: The join.
+        before: The source, with the steps before the join.
         indexes: Indexes of the samples.
         rows: Their rows in the source.
-        name: The field.
+        names: The name of the field on the left, and on the right.
         reading: What is read of it.
-
-    Attributes:
-        homes: What may give it to them, in the order in which they are asked.
     """
+    name, own = names
 
-    def __init__(
-        self,
-        slots: Slots,
-        source: Source,
-        indexes: Integers,
-        rows: Integers,
-        name: str,
-        reading: Reading,
-    ) -> None:
-        self.slots, self.source, self.indexes, self.rows = slots, source, indexes, rows
-        self.name, self.reading = name, reading
-        self.homes = _homes(slots, source, name, windows=reading.windows)
-        if len(self.homes) > 1:
-            self.homes = _by_likelihood(slots, self.homes, indexes)
+    def left(some: Integers) -> Values:
+        return _of_source(slots, before, indexes[some], rows[some], name, reading)
 
-    def values(self) -> list[tuple[Integers, Values]]:
-        """Return places of samples, and their values."""
-        rest = np.arange(len(self.indexes))
-        if not self.homes:
-            if self.reading.fill is not None:
-                return [(rest, _fill(self.reading.fill, len(rest)))]
-            raise DecodeError(f"field {self.name!r}: rename() gave it another name; read that")
-        first = self.homes[0]
-        if len(self.homes) == 1:
-            return [(rest, self.read(first))]
-        own = next((home for home in self.homes if home.step is None), None)
-        if self.reading.fill is not None:
-            return self._filled(own)
-        found: list[tuple[Integers, Values]] = []
-        failed = None
-        # Nearly always, the likely home has the field of all samples.
-        if self.is_open(first).all():
-            try:
-                return [(rest, self.read(first))]
-            except DecodeError as error:
-                failed = error
-        # What nobody has is missed in the source itself, or else in the last home.
-        last = own or self.homes[-1]
-        for home in self.homes:
-            if home is last:
-                continue
-            has = self.held(home, rest)
-            if home is first and failed is not None and has.all():
-                raise failed
-            if has.any():
-                found.append((rest[has], self.read(home, rest[has])))
-            rest = rest[~has]
-        if failed is not None and last is first and len(rest) == len(self.indexes):
-            raise failed
-        return [*found, (rest, self.read(last, rest))] if len(rest) or not found else found
-
-    def _filled(self, own: Home | None) -> list[tuple[Integers, Values]]:
-        """Return the values with a fill: what the likely home lacks, another one may have."""
-        found: list[tuple[Integers, Values]] = []
-        first, fill = self.homes[0], self.reading.fill
-        is_open = self.is_open(first)
-        some, lacking = np.flatnonzero(is_open), np.flatnonzero(~is_open)
-        if len(some):
-            values = self.read(first, some)
-            gaps = equals_fill(values, fill)
-            kept = np.flatnonzero(~gaps)
-            found.append((some, values) if not gaps.any() else (some[kept], take(values, kept)))
-            asked = some[gaps]
-            if first is not own and len(asked):  # it may have it as None
-                none = self.held(first, asked)
-                found.append((asked[none], _fill(fill, int(none.sum()))))
-                asked = asked[~none]
-            elif len(asked) and self.held(first, some[:1])[0]:
-                # Most likely it is missing everywhere: no shard is fetched to make sure of it.
-                near = _near_joined(self.slots, self.homes, self.indexes[asked])
-                found.append((asked[~near], _fill(fill, int((~near).sum()))))
-                asked = asked[near]
-            lacking = np.concatenate([lacking, asked])
-        for home in self.homes[1:]:
-            has = self.held(home, lacking)
-            if has.any():
-                found.append((lacking[has], self.read(home, lacking[has])))
-            lacking = lacking[~has]
-        if len(lacking) or not found:
-            found.append((lacking, _fill(fill, len(lacking))))
-        return found
-
-    def is_open(self, home: Home) -> Mask:
-        """Return which samples a home may have the field of, without asking for their names."""
-        there = np.ones(len(self.indexes), np.bool_)
-        if home.step is None:
-            return there
-        (own,) = home.names
-        for source, places, _ in self.slots[home.step.slot].groups(self.indexes):
-            if source is None:
-                # Without a counterpart, None may be given, too.
-                there[places] = home.step.absent is not None and own in home.step.absent.names
-            else:
-                there[places] = _may_have(self.slots, source, own)
-        return there
-
-    def held(self, home: Home, some: Integers) -> Mask:
-        """Return which of some samples have the field in a home, as None, too."""
-        step, source, names, _ = home
-        if step is None:
-            return _having(self.slots, source, self.indexes[some], self.rows[some], names)
-        none = () if step.absent is None else step.absent.names
-        fields = (fields_of(self.slots, at, step.slot) for at in self.indexes[some].tolist())
-        given = (names[0] in (none if each is None else each) for each in fields)
-        return np.fromiter(given, np.bool_, len(some))
-
-    def read(self, home: Home, some: Any = slice(None)) -> Values:
-        """Return the field of some samples from one home, after comparing the keys of a join."""
-        step, source, names, window = home
-        slots, reading = self.slots, self.reading
-        indexes, rows = self.indexes[some], self.rows[some]
-        if len(names) > 1:
-            return _in_order(_first_of(slots, source, indexes, rows, names, reading))
-        if window is not None:
-            return _windows(slots, home, indexes, rows, reading)
-        (own,) = names
-        if step is None:
-            try:
-                return reading.values(source.leaf, rows, own)
-            except DecodeError as error:
-                found = [] if error.sample is None else indexes[rows == error.sample].tolist()
-                if found and found[0] != error.sample:
-                    note_index(error, found[0])
-                raise
-        # A saved view may say of a table that it has no row, and not that its fields are then None.
-        must_be_there = step.of_table and step.absent is None and reading.fill is None
-        if must_be_there and np.any(slots[step.slot].rows.take(indexes) < 0):
-            raise _no_counterpart(own)
+    def right(some: Integers) -> Values:
         if not reading.may_be_kept:
-            compare_keys(slots, step, source, indexes, rows)
-        values = read_field(slots, indexes, own, reading, step.slot)
+            compare_keys(slots, step, before, indexes[some], rows[some])
+        values = read_field(slots, indexes[some], own, reading, step.slot)
         if reading.may_be_kept:
             # A shard that was fetched for the column can be compared now.
-            compare_keys(slots, step, source, indexes, rows, near=True)
+            compare_keys(slots, step, before, indexes[some], rows[some], near=True)
         return values
+
+    none = () if step.absent is None else step.absent.names
+    if step.of_table or not _may_have(slots, [before], name):
+        lacking = slots[step.slot].rows.take(indexes) < 0
+        if step.absent is None and reading.fill is None and lacking.any():
+            raise _no_counterpart(own)
+        return right(np.arange(len(rows)))
+    alone = np.zeros(len(rows), np.bool_)
+    for other, at, _ in slots[step.slot].groups(indexes):
+        alone[at] = own not in none if other is None else not _may_have(slots, [other], own)
+    places = np.flatnonzero(alone)
+    found, both = [(places, left(places))] if len(places) else [], np.flatnonzero(~alone)
+    if not len(both):
+        return _in_order(found)
+    # Fields of datasets are not known, as each sample may have others: the likely side is read, and
+    # samples are asked one by one only for what it lacks.
+    is_right = step.replace or own in likely_names(slots, step, indexes)
+    asked = both
+    try:
+        values = (right if is_right else left)(both)
+        if reading.fill is None:
+            return _in_order([*found, (both, values)])
+        gaps = equals_fill(values, reading.fill)
+        found.append((both[~gaps], take(values, np.flatnonzero(~gaps)) if gaps.any() else values))
+        asked = both[gaps]
+        if not is_right:  # what the left has as null is not looked for elsewhere
+            has = _having(slots, before, indexes[asked], rows[asked], name)
+            found.append((asked[has], _fill(reading.fill, int(has.sum()))))
+            asked = asked[~has]
+    except DecodeError:
+        if reading.fill is not None:
+            raise
+    fields = (fields_of(slots, at, step.slot) for at in indexes[asked].tolist())
+    has = np.array([own in (none if each is None else each) for each in fields], np.bool_)
+    for side, some in ((right, asked[has]), (left, asked[~has])):
+        if len(some):
+            found.append((some, side(some)))
+    return _in_order(found)
 
 
 def _windows(
-    slots: Slots, home: Home, indexes: Integers, rows: Integers, reading: Reading
+    slots: Slots,
+    before: Source,
+    step: Surround,
+    indexes: Integers,
+    rows: Integers,
+    name: str,
+    reading: Reading,
 ) -> Values:
     """Return the windows of a field: an array with one more axis, or a list of lists."""
-    (name,) = home.names
-    parts = []
-    for slot in home.window.places if home.window else ():
-        if slot is None:
-            own = _Field(slots, home.source, indexes, rows, name, reading)
-            parts.append(_in_order(own.values()))
-        else:
-            parts.append(read_field(slots, indexes, name, reading, slot))
+    parts = [
+        _of_source(slots, before, indexes, rows, name, reading)
+        if slot is None
+        else read_field(slots, indexes, name, reading, slot)
+        for slot in step.places
+    ]
     arrays = [each for each in parts if isinstance(each, np.ndarray)]
     if len(arrays) == len(parts) and len({(each.dtype, each.shape) for each in arrays}) == 1:
         return np.stack(arrays, axis=1)
@@ -277,58 +220,51 @@ def _windows(
 
 def _first_of(
     slots: Slots,
-    source: Source,
+    before: Source,
     indexes: Integers,
     rows: Integers,
     names: Sequence[str],
     reading: Reading,
-) -> list[tuple[Integers, Values]]:
-    """Return places of samples, and the first of several fields that each of them has."""
+) -> Values:
+    """Return the first of several fields that each sample has."""
     found: list[tuple[Integers, Values]] = []
-    rest = np.arange(len(indexes))
-    stored: list[dict[str, Any]] = []
-    if reading.fill is None:
-        at = zip(rows.tolist(), indexes.tolist(), strict=True)
-        stored = [fields_after(slots, source, *each, windows=reading.windows) for each in at]
-    for name in names:
-        asked = rest
-        if reading.fill is None:
-            has = (stored[place].get(name) is not None for place in rest.tolist())
-            asked = rest[np.fromiter(has, np.bool_, len(rest))]
-        if not len(asked):
-            continue
-        field = _Field(slots, source, indexes[asked], rows[asked], name, reading)
-        for places, values in field.values():
-            kept = np.arange(len(places))
-            if isinstance(values, list) or reading.fill is not None:
-                kept = np.flatnonzero(~equals_fill(values, reading.fill))
+    rest, fill = np.arange(len(indexes)), reading.fill
+
+    def read(name: str, some: Integers) -> Values:
+        return _of_source(slots, before, indexes[some], rows[some], name, reading)
+
+    if fill is not None:
+        for name in names:
+            values = read(name, rest)
+            kept = np.flatnonzero(~equals_fill(values, fill))
             some = take(values, kept)
-            found.append((asked[places[kept]], pack(some) if isinstance(some, list) else some))
-            rest = np.setdiff1d(rest, asked[places[kept]])
-    none = np.zeros(len(rest), np.bool_)
-    if reading.fill is None and not reading.raw:  # a join may give it as None
-        none = _having(slots, source, indexes[rest], rows[rest], names)
-        found.append((rest[none], [None] * int(none.sum())))
-        rest = rest[~none]
-    if reading.fill is not None:
-        found.append((rest, _fill(reading.fill, len(rest))))
-    elif len(rest):
+            found.append((rest[kept], pack(some) if isinstance(some, list) else some))
+            rest = np.delete(rest, kept)
+        return _in_order([*found, (rest, _fill(fill, len(rest)))])
+    at = zip(rows.tolist(), indexes.tolist(), strict=True)
+    fields = [fields_after(slots, before, *each, windows=reading.windows) for each in at]
+    places: dict[str | None, list[int]] = {}
+    for place, each in enumerate(fields):
+        there = [name for name in names if name in each]
+        stored = [name for name in there if each[name] is not None]
+        # A join may give it as None, which are no bytes; the last one says what is missing.
+        none = None if there and not reading.raw else names[-1]
+        places.setdefault(stored[0] if stored else none, []).append(place)
+    for chosen, listed in places.items():
+        some = np.array(listed, np.int64)
         try:
-            field = _Field(slots, source, indexes[rest], rows[rest], names[-1], reading)
-            found += [(rest[places], values) for places, values in field.values()]
+            values = [None] * len(some) if chosen is None else read(chosen, some)
         except DecodeError as error:
             error.add_note(f"a field with a new name, which stands for {', '.join(names)}")
             raise
-    return found
+        found.append((some, pack(values) if isinstance(values, list) else values))
+    return _in_order(found)
 
 
-def _having(
-    slots: Slots, source: Source, indexes: Integers, rows: Integers, names: Sequence[str]
-) -> Mask:
-    """Return which samples of a source have any of some fields, as None, too."""
+def _having(slots: Slots, source: Source, indexes: Integers, rows: Integers, name: str) -> Mask:
+    """Return which samples of a source have a field, as None, too."""
     at = zip(rows.tolist(), indexes.tolist(), strict=True)
-    fields = (fields_after(slots, source, *each) for each in at)
-    has = (any(name in each for name in names) for each in fields)
+    has = (name in fields_after(slots, source, *each) for each in at)
     return np.fromiter(has, np.bool_, len(rows))
 
 
@@ -352,68 +288,29 @@ def _no_counterpart(name: str) -> DecodeError:
     )
 
 
-def _homes(slots: Slots, source: Source, name: str, *, windows: bool = False) -> list[Home]:
-    """Return what may give a field to the samples of a source, the latest step first."""
-    homes: list[Home] = []
-    names: tuple[str, ...] = (name,)
-    for number in range(len(source.steps) - 1, -1, -1):
-        step = source.steps[number]
-        if isinstance(step, Rename):
-            names = step.originals(names[0])
-            if len(names) != 1:
-                before = source._replace(steps=source.steps[:number])
-                return [*homes, Home(None, before, names)] if names else homes
-        elif isinstance(step, Surround):
-            if windows:
-                before = source._replace(steps=source.steps[:number])
-                return [*homes, Home(None, before, names, step)]
-        elif (
-            isinstance(step, Add)
-            and (own := step.original(names[0])) is not None
-            and any(_may_have(slots, each, own) for each in slots[step.slot].sources)
-        ):
-            homes.append(Home(step, source._replace(steps=source.steps[:number]), (own,)))
-            if step.of_table:  # each of its rows has the field
-                return homes
-    if not homes or _leaf_may_have(source, names[0]):
-        homes.append(Home(None, source._replace(steps=()) if source.steps else source, names))
-    return homes
+def _givers(slots: Slots, source: Source, name: str) -> Iterator[tuple[Add | None, str]]:
+    """Yield the joins that may give a field to samples, the latest first, and its name there.
 
-
-def _may_have(slots: Slots, source: Source, name: str) -> bool:
-    if not source.steps:
-        return _leaf_may_have(source, name)
-    names = {name}
+    The join is None for the source itself, which may have the field, too.
+    """
+    names: Sequence[str] = (name,)
     for step in reversed(source.steps):
         if isinstance(step, Rename):
-            names = {old for each in names for old in step.originals(each)}
+            names = [old for each in names for old in step.originals(each)]
         elif isinstance(step, Add):
-            theirs = {own for each in names if (own := step.original(each)) is not None}
-            under = slots[step.slot].sources
-            if any(_may_have(slots, each, own) for each in under for own in theirs):
-                return True
-    return any(_leaf_may_have(source, each) for each in names)
-
-
-def _leaf_may_have(source: Source, name: str) -> bool:
+            for own in filter(None, map(step.original, names)):
+                if _may_have(slots, slots[step.slot].sources, own):
+                    yield step, own
     leaf = source.leaf
-    if not is_sharded(leaf):
-        return name in getattr(leaf, "fields", (name,))
-    return leaf.pipeline.fields is None or name in leaf.pipeline.fields
+    held = leaf.pipeline.fields if is_sharded(leaf) else getattr(leaf, "fields", None)
+    for each in names:
+        if held is None or each in held:
+            yield None, each
 
 
-def _by_likelihood(slots: Slots, homes: Sequence[Home], indexes: Integers) -> list[Home]:
-    """Return homes in the order in which they are asked.
-
-    Those that replace are first, as their None counts, too; the others have no field in common, so
-    that the one which gives it to the first sample is the likely one.
-    """
-    replacing = [home for home in homes if home.step is not None and home.step.replace]
-    others = [home for home in homes if home.step is None or not home.step.replace]
-    for home in others if len(others) > 1 else ():
-        if home.step is not None and home.names[0] in likely_names(slots, home.step, indexes):
-            return [*replacing, home, *(each for each in others if each is not home)]
-    return [*replacing, *sorted(others, key=lambda home: home.step is not None)]
+def _may_have(slots: Slots, sources: Iterable[Source], name: str) -> bool:
+    """Return whether samples of any of some sources may have a field, from a join, too."""
+    return any(True for source in sources for _ in _givers(slots, source, name))
 
 
 def compare_keys(
@@ -470,39 +367,21 @@ def _near(leaf: Any, rows: Integers) -> Mask:
     return near
 
 
-def _near_joined(slots: Slots, homes: Sequence[Home], indexes: Integers) -> Mask:
-    """Return which samples have counterparts that can be read without fetching a whole shard."""
-    near = np.ones(len(indexes), np.bool_)
-    for step, *_ in homes:
-        for source, places, rows in () if step is None else slots[step.slot].groups(indexes):
-            if source is not None:
-                near[places] &= _near(source.leaf, rows)
-    return near
-
-
 def may_give(slots: Slots, name: str) -> bool:
     """Return whether a join may give a field, or replace one of the samples' own."""
-    return any(_may_be_joined(slots, source, name) for source in slots[0].sources)
-
-
-def _may_be_joined(slots: Slots, source: Source, name: str) -> bool:
-    for step, before, names, _ in _homes(slots, source, name):
-        if step is None:
-            if len(names) > 1 and any(_may_be_joined(slots, before, each) for each in names):
-                return True
-        elif step.replace or step.of_table or names[0] in likely_names(slots, step):
-            return True
-    return False
+    found = (each for source in slots[0].sources for each in _givers(slots, source, name))
+    return any(
+        step is not None and (step.replace or step.of_table or own in likely_names(slots, step))
+        for step, own in found
+    )
 
 
 def in_tables(slots: Slots, name: str, number: int = 0) -> bool:
     """Return whether a field of all samples is a column of joined tables."""
-    homes = [_homes(slots, source, name)[:1] for source in slots[number].sources]
-    return bool(homes) and all(
-        home
-        and (step := home[0].step) is not None
-        and (step.of_table or in_tables(slots, home[0].names[0], step.slot))
-        for home in homes
+    latest = [next(_givers(slots, each, name), (None, "")) for each in slots[number].sources]
+    return bool(latest) and all(
+        step is not None and (step.of_table or in_tables(slots, own, step.slot))
+        for step, own in latest
     )
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from wids.base.warn import warn
 from wids.errors import WidsError
+from wids.reading.samplesequence import is_near
 from wids.views.classes import other_classes
 from wids.views.plan import Add, Call, Rename, Slots, first_names, in_both, names_after, slots_of
 from wids.views.tablerows import TableRows
@@ -16,7 +17,6 @@ from wids.views.tablerows import TableRows
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from wids.reading.samplesequence import SampleSequence
 
 __all__ = ["check_fields", "check_new_names", "counterparts", "matching_rows"]
 
@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 _RUNS_COMPARED = 4
 
 
-def counterparts(left: SampleSequence, right: Any, *, aligned: bool | None) -> Integers | None:
+def counterparts(left: Any, right: Any, *, aligned: bool | None) -> Integers | None:
     """Return the index of the sample with the same key in another dataset, -1 for none.
 
     Args:
@@ -60,7 +60,7 @@ def counterparts(left: SampleSequence, right: Any, *, aligned: bool | None) -> I
     return matching_rows(left, right, right._kept_table.of(right.key_hashes))  # noqa: SLF001 (of every `Viewable`)
 
 
-def matching_rows(left: SampleSequence, right: SampleSequence, table: Any) -> Integers:
+def matching_rows(left: Any, right: Any, table: Any) -> Integers:
     """Return the index in `right` of the sample with the key of each sample of `left`.
 
     Args:
@@ -89,7 +89,7 @@ def matching_rows(left: SampleSequence, right: SampleSequence, table: Any) -> In
     return found
 
 
-def _are_aligned(left: SampleSequence, right: SampleSequence) -> bool:
+def _are_aligned(left: Any, right: Any) -> bool:
     """Return whether two sequences seem to hold the same keys in the same order.
 
     Both must lie in shards of the same lengths, and the keys of some shards are compared. The keys
@@ -200,7 +200,7 @@ def _fields_at_hand(samples: Any) -> list[str] | None:
     try:
         slots = slots_of(samples)
         if len(samples):
-            return first_names(slots) if samples.is_near(0) else None
+            return first_names(slots) if is_near(samples, 0) else None
         leaf = slots[0].sources[0].leaf
         return first_names(slots) if len(leaf) and leaf.is_near(0) else None
     except (WidsError, OSError):  # which is raised again where the sample is read

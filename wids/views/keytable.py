@@ -21,7 +21,6 @@ from wids.base.urls import display_url, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wids.reading.samplesequence import SampleSequence
 
 __all__ = ["KeptTable", "KeyTable", "Keys", "find_all", "read_keys"]
 
@@ -124,7 +123,7 @@ class Keys(Sequence[str]):
         find: From a key to the index of the first sample that has it; None if none has.
     """
 
-    def __init__(self, samples: SampleSequence, find: Callable[[str], int | None]) -> None:
+    def __init__(self, samples: Any, find: Callable[[str], int | None]) -> None:
         self._samples = samples
         self._find = find
 
@@ -137,8 +136,9 @@ class Keys(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return self._samples.keys_at(np.array(range(len(self))[index], np.int64))
-        return self._samples.key_at(checked_position(plain_index(index), len(self)))
+            keys: list[str] = self._samples.keys_at(np.array(range(len(self))[index], np.int64))
+            return keys
+        return str(self._samples.key_at(checked_position(plain_index(index), len(self))))
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _BLOCK):

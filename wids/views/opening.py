@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import check_text
-from wids.base.keyhash import hash_keys, lineage_in
+from wids.base.keyhash import lineage_in
 from wids.base.urls import (
     base_name,
     display_url,
@@ -63,7 +63,7 @@ from wids.views.saved import (
     digest_of,
     file_digest,
 )
-from wids.views.viewable import ShardListDataset, View, Viewable, concat
+from wids.views.viewable import ShardListDataset, View, Viewable, concat, facts_of
 
 if TYPE_CHECKING:
     from wids.views.tablerows import TableRows
@@ -73,24 +73,6 @@ __all__ = ["Open", "is_joined", "is_saved_view", "open", "shards_and_rows"]
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
-_DATASET_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields"} | {
-    *("contents", "versions", *USUAL_RULES)
-}
-_TABLE_KEYS = {"table", "tables", "nbytes", "digest", "nrows", "fields", "on", "beside"}
-_STEP_KEYS = {
-    "names",
-    "before",
-    "after",
-    "join",
-    "rename",
-    "replace",
-    "aligned",
-    "of_table",
-    "none",
-}
-_SAID_KEYS = {"wids_version", "name", "nsamples", "made", "lineage", "classes"}
-_PLAN_KEYS = _SAID_KEYS | {"datasets", "slots", "arrays"}
-_CHANGE_KEYS = _SAID_KEYS | {"base", "exclude", "patch", "append"}
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 # Of one view, since each document may name the next one ten times.
 _MOST_IN_ALL = {"documents and datasets": 1000, "sources": 10_000}
@@ -104,34 +86,79 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < MOST_SAMPLES
 
 
-def _all(values: Any, *kinds: type) -> bool:
-    return isinstance(values, list) and all(isinstance(each, kinds) for each in values)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-def _are_fields(value: Any) -> bool:
-    columns = value if isinstance(value, dict) else {}
-    dotted = all(name[:1] == "." for name in columns) and _all([*columns.values()], str)
-    return dotted if isinstance(value, dict) else _all(value, str)
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
-# What the keys of a document hold, besides locations and bases, which are checked as they are met.
-_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
-    ("nsamples nbytes nrows dataset join", "a count", _is_count),
-    ("digest versions classes name", "a text", lambda value: isinstance(value, str)),
-    ("replace aligned of_table", "true or false", lambda value: isinstance(value, bool)),
-    ("contents rows arrays", "an object", lambda value: isinstance(value, dict)),
-    ("datasets slots sources steps", "a list of objects", lambda value: _all(value, dict)),
-    ("before after", "a list of numbers of slots", lambda value: isinstance(value, list)
-     and all(map(_is_count, value))),
-    ("made none", "a list of texts", lambda value: _all(value, str)),
-    ("shardlist", "a list of shards", lambda value: isinstance(value, list)),
-    ("rename", "an object of extensions", lambda value: isinstance(value, dict)
-     and _all([*value.values()], str)),
-    ("names", "an object with a list of extensions for each", lambda value: isinstance(value, dict)
-     and all(_all(each, str) for each in value.values())),
-    ("on", "a field and a column", lambda value: _all(value, str, type(None)) and len(value) == 2),
-    ("fields", "a list of extensions, or the column of each", _are_fields),
-]  # fmt: skip
+def _are_slots(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_count, value))
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_are_texts, value.values()))
+
+
+def _are_columns(value: Any) -> bool:
+    named = isinstance(value, dict) and all(name[:1] == "." for name in value)
+    return named and _are_texts([*value.values()])
+
+
+_COUNT = "a count", _is_count
+_TEXT = "a text", _is_text
+_TEXTS = "a list of texts", _are_texts
+_SLOTS = "a list of numbers of slots", _are_slots
+_OBJECT = "an object", lambda value: isinstance(value, dict)
+_OBJECTS = "a list of objects", _are_objects
+_FLAG = "true or false", lambda value: isinstance(value, bool)
+_ANY = "anything", lambda _: True  # what is checked where it is used
+_PAIR = "a field and a column", lambda value: isinstance(value, list) and len(value) == 2
+# What the objects of a document hold.
+_Kinds = dict[str, tuple[str, Callable[[Any], bool]]]
+_SAID: _Kinds = {"wids_version": _ANY, "name": _TEXT, "nsamples": _COUNT, "made": _TEXTS}
+_SAID |= {"lineage": _ANY, "classes": _TEXT}
+_PLAN = _SAID | {"datasets": _OBJECTS, "slots": _OBJECTS, "arrays": _OBJECT}
+_CHANGES = _SAID | dict.fromkeys(["base", "exclude", "patch", "append"], _ANY)
+_DATASET: _Kinds = {
+    **dict.fromkeys(["spec", *USUAL_RULES], _ANY),
+    "shardlist": ("a list of shards", lambda value: isinstance(value, list)),
+    "nsamples": _COUNT,
+    "digest": _TEXT,
+    "options": _OBJECT,
+    "fields": ("a list of extensions", _are_texts),
+    "contents": _OBJECT,
+    "versions": _ANY,
+}
+_TABLE: _Kinds = {
+    **dict.fromkeys(["table", "tables"], _ANY),
+    "nbytes": _COUNT,
+    "digest": _TEXT,
+    "nrows": _COUNT,
+    "beside": _SLOTS,
+    "fields": ("an object with the column of each field", _are_columns),
+    "on": _PAIR,
+}
+_SLOT: _Kinds = {"sources": _OBJECTS, "rows": _OBJECT}
+_SOURCE: _Kinds = {"dataset": _COUNT, "name": _TEXT, "steps": _OBJECTS}
+_STEP: _Kinds = {
+    "names": _OBJECT,
+    "before": _SLOTS,
+    "after": _SLOTS,
+    "join": _COUNT,
+    "none": _TEXTS,
+    "rename": (
+        "an object of extensions",
+        lambda v: isinstance(v, dict) and _are_texts([*v.values()]),
+    ),
+    **dict.fromkeys(["replace", "aligned", "of_table"], _FLAG),
+}
 
 
 def _name_of(home: str) -> str:
@@ -144,12 +171,16 @@ def _shown(value: Any) -> str:
     return f"{hide_credentials(repr(value)[:_MOST_SHOWN]):.80}"
 
 
-def _check_kinds(node: dict[str, Any], where: str) -> None:
-    """Raise SpecError unless the keys of an object of a document hold what they should."""
-    for keys, kind, holds in _KINDS:
-        for key in keys.split():
-            if node.get(key) is not None and not holds(node[key]):
-                raise SpecError(f"{where}: {key}: expected {kind}, found {_shown(node[key])}")
+def _check(node: dict[str, Any], kinds: _Kinds, where: str) -> None:
+    """Raise SpecError unless an object holds what it should; warn of a key that has no effect."""
+    for key, value in node.items():
+        if key not in kinds:
+            warn(
+                f"{where}: the key {_shown(key)} has no effect; expected some of "
+                f"{', '.join(sorted(kinds))}"
+            )
+        elif value is not None and not kinds[key][1](value):
+            raise SpecError(f"{where}: {key}: expected {kinds[key][0]}, found {_shown(value)}")
 
 
 def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
@@ -339,9 +370,8 @@ class _Opener:
                 "one before; correct a document that names itself, or open an inner one and save "
                 "it as a document of its own"
             )
-        _check_kinds(node, where)
         is_plan = "slots" in node
-        _warn_of_unknown(node, _PLAN_KEYS if is_plan else _CHANGE_KEYS, where)
+        _check(node, _PLAN if is_plan else _CHANGES, where)
         samples = self._planned(node, home) if is_plan else self._changed(node, home)
         expected = node.get("nsamples", len(samples))
         if len(samples) != expected:
@@ -379,24 +409,20 @@ class _Opener:
         slots: list[Slot] = []
         steps: dict[str, Step] = {}
         for number, said in enumerate(node["slots"] or []):
-            _check_kinds(said, where)
-            _warn_of_unknown(said, {"sources", "rows"}, where)
+            _check(said, _SLOT, where)
             sources = []
             for source in said.get("sources") or []:
                 self._count("sources", where)
                 sources.append(
                     self._source(source, leaves, number, len(node["slots"]), steps, where)
                 )
-            total = sum(len(source.leaf) for source in sources)
-            rows = _rows_from(said.get("rows"), arrays, where)
             try:
-                rows.check(total, gaps=number > 0)
-            except ValueError as error:
-                raise SpecError(f"{where}: slot {number}: {error}") from error
-            if slots and len(rows) != len(slots[0].rows):
-                raise SpecError(
-                    f"{where}: slot {number}: expected {len(slots[0].rows)} rows, found {len(rows)}"
-                )
+                rows = _rows_from(said.get("rows") or {}, arrays)
+                if slots and len(rows) != len(slots[0].rows):
+                    raise ValueError(f"expected {len(slots[0].rows)} rows, found {len(rows)}")
+                rows.check(sum(len(source.leaf) for source in sources), gaps=number > 0)
+            except (ValueError, IndexError) as error:
+                raise SpecError(f"{where}: slot {number}: rows: {error}") from error
             slots.append(Slot(sources, rows))
         if not slots:
             raise SpecError(f"{where}: slots: expected at least one, found none")
@@ -418,8 +444,7 @@ class _Opener:
         where: str,
     ) -> Source:
         """Return a source of a slot as a document describes it."""
-        _check_kinds(said, where)
-        _warn_of_unknown(said, {"dataset", "name", "steps"}, where)
+        _check(said, _SOURCE, where)
         which = said.get("dataset", -1)
         if not 0 <= which < len(leaves):
             raise SpecError(f"{where}: slot {number}: no dataset has the number {_shown(which)}")
@@ -469,28 +494,20 @@ class _Opener:
         from wids.views.tablesources import remote_table, table_source
 
         where = _name_of(home)
-        _check_kinds(node, where)
-        _warn_of_unknown(node, _TABLE_KEYS, where)
-        on, fields = node.get("on"), node.get("fields")
-        if (
-            on is None
-            or not isinstance(fields, dict)
-            or None in map(node.get, ("nbytes", "digest"))
-        ):
+        _check(node, _TABLE, where)
+        on: Any = node.get("on")
+        fields: Any = node.get("fields")
+        if None in map(node.get, ("on", "fields", "nbytes", "digest")):
             raise SpecError(
-                f"{where}: expected a table as it is saved, with on, fields (an object), nbytes "
-                f"and digest, found the keys {', '.join(map(repr, node)):.200}"
+                f"{where}: expected a table as it is saved, with on, fields, nbytes and digest, "
+                f"found the keys {', '.join(map(repr, node)):.200}"
             )
         stamp = FileStamp(node["nbytes"], node["digest"])
         named = self._located(node.get("table", node.get("tables")), home)
         first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
         cache = None if first is None else first.cache
         copies = None if cache is None else cache.joins_folder()
-        beside = [
-            leaves[number]
-            for number in node.get("beside") or []
-            if type(number) is int and 0 <= number < len(leaves)
-        ]
+        beside = [leaves[number] for number in node.get("beside") or [] if number < len(leaves)]
         try:
             if "tables" in node:
                 shards = [url for leaf in beside if leaf is not None for url in leaf.shards.urls]
@@ -534,15 +551,11 @@ class _Opener:
             )
 
     def _dataset(self, node: dict[str, Any], home: str) -> Any:
+        """Open a dataset, after checking that it has not changed."""
         where = _name_of(home)
-        _check_kinds(node, where)
-        _warn_of_unknown(node, _DATASET_KEYS, where)
+        _check(node, _DATASET, where)
         # What differs in its fields alone is opened once.
         known = json.dumps([home, {key: node[key] for key in node if key != "fields"}], default=str)
-        if node.get("fields") is not None and not isinstance(node["fields"], list):
-            raise SpecError(
-                f"{where}: fields: expected a list of extensions, found {_shown(node['fields'])}"
-            )
         if known not in self._opened:
             self._count("documents and datasets", where)
             self._opened[known] = self._dataset_anew(node, home)
@@ -561,81 +574,88 @@ class _Opener:
                     f"{where}: {name}={self._options[name]!r} has no effect, since the samples of "
                     f"the view were chosen with {kept!r}"
                 )
-        if options := self._options_kept(node, where):
+        kept = node.get("options") or {}
+        if OWN_SHARDS & kept.keys():
+            raise SpecError(
+                f"{where}: options: expected top-level keys without shards and base, found "
+                f"{_shown(kept)}"
+            )
+        if self._options.get("dataset_name"):
+            kept = {key: kept[key] for key in kept if key != "name"}
+        if options := kept | (self._options.get("options") or {}):  # those given now count
             own["options"] = options
         if "spec" in node:
-            named = node["spec"]
-            location = self._located(named, home)
-            if is_local(location) and file_name(location).endswith(".json"):
-                _check_there(local_path(location), where)
+            location = self._located(node["spec"], home)
+            shown = f"{where}: {display_url(str(node['spec']))}"
+            if file_name(location).endswith(".json") and is_local(location):
+                path = local_path(location)
+                if not path.exists():
+                    raise SpecError(
+                        f"{where}: its dataset {display_url(str(path))} is not there; move the "
+                        "document and the dataset alike, or save the view again"
+                    )
             dataset: Any = self._make(location, **self._options | own)
         elif node.get("shardlist") is not None:
             allow_local = bool(self._options.get("allow_local"))
             listed = {"shardlist": node["shardlist"]}
-            spec = DatasetSpec.parse(listed, home, allow_local=allow_local)
-            rows = [dict(shard) for shard in spec.shards]
-            named = f"{len(rows)} shards"
+            rows = [
+                dict(row) for row in DatasetSpec.parse(listed, home, allow_local=allow_local).shards
+            ]
+            shown = f"{where}: {len(rows)} shards"
             dataset = self._make(rows, **self._options | own)
         else:
             raise SpecError(
                 f"{where}: expected a dataset with 'spec' or 'shardlist', found "
                 f"{', '.join(map(_shown, node)) or 'nothing'}"
             )
-        shards = dataset.shards
-        changed = len(dataset) != node.get("nsamples", len(dataset)) or (
-            "digest" in node and digest_of(shards) != node["digest"]
-        )
-        if changed:
+        shards, count = dataset.shards, len(dataset)
+        if node.get("nsamples", count) != count or node.get("digest") not in (
+            None,
+            digest_of(shards),
+        ):
             raise SpecError(
-                f"{where}: {display_url(str(named))} has changed since the view was saved: "
-                f"expected {node.get('nsamples')} samples in the same shards, found "
-                f"{len(dataset)} samples or other shards; make the view again, or restore the "
-                "dataset"
+                f"{shown} has changed since the view was saved: expected {node.get('nsamples')} "
+                f"samples in the same shards, found {count} samples or other shards; make the view "
+                "again, or restore the dataset"
             )
-        if node.get("contents") is not None:
-            _check_contents(node["contents"], shards, f"{where}: {display_url(str(named))}")
-        _require_versions(dataset, node.get("versions"), where)
+        # Only what a spec said then and says now can be compared.
+        then = node.get("contents") or {}
+        now = contents_of(shards) if then else {}
+        if other := [name for name in then if name in now and now[name] != then[name]]:
+            raise SpecError(
+                f"{shown} has changed since the view was saved: its shards have another "
+                f"{' and '.join(other)}, so their samples may be others; make the view again, or "
+                "restore the dataset"
+            )
+        if node.get("versions") is not None:
+            try:
+                dataset.require_versions(check_text("versions", node["versions"]))
+            except (TypeError, ValueError) as error:
+                raise SpecError(f"{where}: versions: {error}") from error
         return dataset
 
-    def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return the options in a document for its dataset, with those given now over them."""
-        kept = node.get("options", {})
-        if not isinstance(kept, dict) or OWN_SHARDS & kept.keys():
-            raise SpecError(
-                f"{where}: options: expected an object of top-level keys without shards and base, "
-                f"found {_shown(kept)}"
-            )
-        given = self._options.get("options") or {}
-        named = {"name"} if self._options.get("dataset_name") else set()
-        return {key: kept[key] for key in kept if key not in named} | given
-
     def _changed(self, node: dict[str, Any], home: str) -> Any:
-        """Apply the `exclude`, `patch` and `append` of a document to its base."""
+        """Apply the `patch`, `append` and `exclude` of a document to its base."""
         where = _name_of(home)
         if "base" not in node:
             raise SpecError(f"{where}: expected 'slots' or a 'base', found none")
-        base = samples = self._base(node["base"], home)
-        if node.get("exclude") is not None:
-            samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
-        made = list(node["made"]) if node.get("made") is not None else None
+        samples = self._base(node["base"], home)
         for patch in _as_list(node.get("patch"), where, "patch"):
-            new = self._base(patch, home)
-            _check_classes(base, new, f"{where}: patch {_shown(patch)}")
-            _warn_of_unknown_keys(base, new, where)
-            samples = patched(samples, new, f"patch({_shown(patch)})")
-            made = None if made is None else [*made, f"patch({_shown(patch)})"]
-        added = _as_list(node.get("append"), where, "append")
-        if added:
+            try:
+                samples = patched(samples, self._base(patch, home), f"patch({_shown(patch)})")
+            except ValueError as error:
+                raise SpecError(f"{where}: patch {_shown(patch)}: {error}") from error
+        if added := _as_list(node.get("append"), where, "append"):
             parts = [self._base(each, home) for each in added]
-            if node.get("exclude") is not None:
-                _warn_of_keys_back(self._keys(node["exclude"], home), parts, where)
             try:
                 samples = concat([samples, *parts], classes=node.get("classes", "same"))
             except ValueError as error:
                 raise SpecError(f"{where}: {error}") from error
-        facts = samples.facts if isinstance(samples, View) else Facts()
-        if made is not None:
-            facts = facts._replace(made=tuple(made))
+        if node.get("exclude") is not None:
+            samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
+        facts = facts_of(samples)
+        if node.get("made") is not None:
+            facts = facts._replace(made=tuple(node["made"]))
         if (lineage := _lineage(node, where)) is not None:
             facts = facts._replace(lineage=lineage)
         return View(slots_of(samples), facts)
@@ -644,14 +664,12 @@ class _Opener:
         """Return the keys in a list of a document, or in the file that it names."""
         from wids.views.keytable import read_keys
 
-        if isinstance(named, list) and all(isinstance(key, str) for key in named):
-            return named
+        if _are_texts(named):
+            return list(named)
         if not isinstance(named, str):
-            listed = named if isinstance(named, list) else [named]
-            other = next(key for key in listed if not isinstance(key, str))
             raise SpecError(
                 f"{_name_of(home)}: exclude: expected a list of keys, which are texts, or the "
-                f"location of a file, found {_shown(other)}; write a key that is a number in quotes"
+                f"location of a file, found {_shown(named)}; write a key that is a number in quotes"
             )
         location = self._located(named, home)
         try:
@@ -685,45 +703,6 @@ class _Opener:
             )
 
 
-def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
-    """Warn of samples of a patch whose keys the base does not have: a misspelt key, perhaps."""
-    from wids.views.keytable import KeyTable
-
-    _, found = KeyTable(patch.key_hashes()).pairs(base.key_hashes())
-    lost = np.setdiff1d(np.arange(len(patch)), found)
-    if len(lost):
-        warn(
-            f"{where}: patch: {len(lost)} of {len(patch)} samples change nothing, since no sample "
-            f"of the base has their key, such as {patch.key_at(int(lost[0]))!r}; check the keys, "
-            "or add new samples by 'append'"
-        )
-
-
-def _warn_of_keys_back(keys: list[str], parts: list[Any], where: str) -> None:
-    """Warn of keys that a document leaves out of its base, and that come back with other parts."""
-    hashes = hash_keys(keys)
-    for part in parts:
-        here = np.flatnonzero(np.isin(part.key_hashes(), hashes))
-        if len(here):
-            warn(
-                f"{where}: append: {len(here)} samples have keys that 'exclude' leaves out of the "
-                f"base alone, such as {part.key_at(int(here[0]))!r}, and stay; to leave them out "
-                'of all, write "base": {"base": ..., "append": [...]} around base and append'
-            )
-
-
-def _check_classes(base: Any, patch: Any, where: str) -> None:
-    """Refuse a patch that has class fields, and whose spec numbers the classes otherwise."""
-    from wids.codecs.formats import is_class
-
-    message = other_classes([base, patch])
-    if message and any(map(is_class, first_names(slots_of(patch)))):
-        raise SpecError(
-            f"{where}: {message} (part 0 is the base, part 1 the patch); number the classes of the "
-            "patch as the base does"
-        )
-
-
 def patched(samples: Any, patch: Any, made: str) -> View:
     """Replace fields of some samples by those of a patch.
 
@@ -731,15 +710,31 @@ def patched(samples: Any, patch: Any, made: str) -> View:
         samples: All samples.
         patch: Samples with some of the same keys; their fields replace those of `samples`.
         made: Description of the step.
+
+    Raises:
+        ValueError: It has a key twice, or its spec numbers the classes of a class field otherwise.
     """
+    from wids.codecs.formats import is_class
     from wids.views.joining import matching_rows
     from wids.views.keytable import KeyTable
 
     matches = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
+    lost = np.setdiff1d(np.arange(len(patch)), matches)
+    if len(lost):
+        key = patch.keys_at(lost[:1])[0]
+        warn(
+            f"{made}: {len(lost)} of {len(patch)} samples change nothing, since no sample has "
+            f"their key, such as {key!r}; check the keys, or add new samples by 'append'"
+        )
     if message := other_classes([samples, patch]):
-        warn(f"patch: {message}")
+        if any(map(is_class, first_names(slots_of(patch)))):
+            raise SpecError(
+                f"{message} (part 0 is the base, part 1 the patch); number the classes of the "
+                "patch as the base does"
+            )
+        warn(f"{made}: {message}")
+    facts = facts_of(samples)
     step = Add(0, {}, replace=True)
-    facts = samples.facts if isinstance(samples, View) else Facts(lineage=samples.lineage)
     plan = joined(slots_of(samples), slots_of(patch), Rows.of(matches), step)
     return View(plan, facts._replace(made=(*facts.made, made)))
 
@@ -755,15 +750,6 @@ def _lineage(node: dict[str, Any], where: str) -> str | None:
     return lineage
 
 
-def _warn_of_unknown(node: dict[str, Any], known: set[str], where: str) -> None:
-    """Warn of a key that has no effect, such as a misspelt one."""
-    if unknown := [key for key in node if key not in known]:
-        warn(
-            f"{where}: the key {_shown(unknown[0])} has no effect; expected some of "
-            f"{', '.join(sorted(known))}"
-        )
-
-
 def _step(said: dict[str, Any], number: int, count: int, where: str) -> Step:
     """Return a step of a source of a slot as a document describes it.
 
@@ -773,8 +759,7 @@ def _step(said: dict[str, Any], number: int, count: int, where: str) -> Step:
         count: Number of all slots.
         where: Location of the document.
     """
-    _check_kinds(said, where)
-    _warn_of_unknown(said, _STEP_KEYS, where)
+    _check(said, _STEP, where)
     if said.get("names") is not None:
         try:
             return Rename(checked_names(said["names"], "names"))
@@ -802,24 +787,17 @@ def _step(said: dict[str, Any], number: int, count: int, where: str) -> Step:
     )
 
 
-def _rows_from(node: Any, arrays: Mapping[str, Any], where: str) -> Rows:
+def _rows_from(node: dict[str, Any], arrays: Mapping[str, Any]) -> Rows:
     """Return the rows of a slot, which a document holds or its file."""
-    if not isinstance(node, dict):
-        raise SpecError(f"{where}: rows: expected an object, found {_shown(node)}")
-    try:
-        if "arrays" in node:
-            return Rows.written(node, arrays, f"{where}: rows")
-        numbers: Any = node.get("range", node.get("list"))
-        whole = isinstance(numbers, list) and all(
-            type(number) is int and abs(number) < MOST_SAMPLES for number in numbers
-        )
-        if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
-            raise ValueError(f"expected a range, a list or arrays, found {_shown(node)}")
-        if "range" in node:
-            return Rows.over(range(*numbers))
-        return Rows.of(np.array(numbers, np.int64))
-    except ValueError as error:
-        raise SpecError(f"{where}: rows: {error}") from error
+    if "arrays" in node:
+        return Rows.written(node, arrays, "arrays")
+    numbers: Any = node.get("range", node.get("list"))
+    whole = isinstance(numbers, list) and all(
+        type(number) is int and abs(number) < MOST_SAMPLES for number in numbers
+    )
+    if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
+        raise ValueError(f"expected a range, a list or arrays, found {_shown(node)}")
+    return Rows.over(range(*numbers)) if "range" in node else Rows.of(np.array(numbers, np.int64))
 
 
 def _check_reads(slots: Sequence[Slot], where: str) -> None:
@@ -879,39 +857,6 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     if version != VERSION:
         return None
     return dict(document)
-
-
-def _check_there(path: Path, where: str) -> None:
-    """Refuse a document whose dataset is not where it says."""
-    if not path.exists():
-        raise SpecError(
-            f"{where}: its dataset {display_url(str(path))} is not there; move the document "
-            "and the dataset alike, or save the view again"
-        )
-
-
-def _check_contents(then: Mapping[str, Any], shards: Any, where: str) -> None:
-    """Refuse shards of the same names and counts whose sizes or digests have changed.
-
-    Only what a spec said then and says now can be compared.
-    """
-    now = contents_of(shards) if then else {}
-    if other := [name for name in then if name in now and now[name] != then[name]]:
-        raise SpecError(
-            f"{where} has changed since the view was saved: its shards have another "
-            f"{' and '.join(map(str, other))}, so their samples may be others; make the view "
-            "again, or restore the dataset"
-        )
-
-
-def _require_versions(dataset: Any, saved: Any, where: str) -> None:
-    """Make it an error if a shard has changed since samples were chosen by it."""
-    if saved is None:
-        return
-    try:
-        dataset.require_versions(check_text("versions", saved, "what save() wrote"))
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"{where}: versions: {error}") from error
 
 
 def _as_list(value: Any, where: str, name: str) -> list[Any]:

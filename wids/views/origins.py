@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.catalogue.origins import Join, JoinedTable, Part, Renamed, Side
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.views.classes import names_of_classes
 from wids.views.plan import Add, Rename, Slot, Slots, Source, other_key, slots_of
 from wids.views.tablerows import TableRows

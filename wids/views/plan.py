@@ -30,7 +30,8 @@ from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.reading.collate import Window
 from wids.reading.pipeline import no_end
-from wids.reading.samplesequence import ShardedSequence, is_sharded, relabelled
+from wids.reading.samplesequence import relabelled
+from wids.reading.shardlist import ShardList, is_sharded
 from wids.views.rows import Rows
 from wids.views.tablerows import TableRows
 
@@ -69,6 +70,7 @@ __all__ = [
     "pruned",
     "slots_of",
     "slots_under",
+    "stored_fields",
     "surrounded",
     "window_of",
     "with_options",
@@ -489,9 +491,11 @@ class Slot:
 
     def find(self, index: int) -> tuple[Source, int] | None:
         """Return the source of a sample, and the row in it; None without a counterpart."""
+        return None if self.at(index) < 0 else self.place(index)
+
+    def place(self, index: int) -> tuple[Source, int]:
+        """Return the source of a sample that has one, and the row in it."""
         address = self.at(index)
-        if address < 0:
-            return None
         number = bisect_right(self.ends, address)
         return self.sources[number], address - self.starts[number]
 
@@ -556,7 +560,7 @@ class StoredField(NamedTuple):
 
     extension: str
     name: str
-    home: ShardedSequence | TableRows
+    home: ShardList | TableRows
     position: int
     offset: int = -1
     nbytes: int = -1
@@ -613,7 +617,7 @@ def leaves_of(samples: Any, *, joined: bool = True) -> list[Any]:
     return list({id(leaf): leaf for leaf in found}.values())
 
 
-def datasets_in(samples: Any, *, joined: bool = True) -> list[ShardedSequence]:
+def datasets_in(samples: Any, *, joined: bool = True) -> list[ShardList]:
     """Return the distinct datasets of shards of which samples are made; see `leaves_of`."""
     return [leaf for leaf in leaves_of(samples, joined=joined) if is_sharded(leaf)]
 
@@ -709,13 +713,15 @@ def surrounded(slots: Slots, before: Sequence[Rows], after: Sequence[Rows]) -> S
 
 def _moved(sources: Iterable[Source], numbers: Sequence[int]) -> list[Source]:
     """Return sources of a plan in which the slots have other numbers."""
+    return _with_steps(
+        sources, lambda step: step.moved(numbers) if isinstance(step, Add | Surround) else step
+    )
+
+
+def _with_steps(sources: Iterable[Source], changed: Callable[[Step], Step]) -> list[Source]:
+    """Return sources with changed steps; one step stays one object in all sources that have it."""
     sources = list(sources)
-    # One step stays one object in all sources that have it.
-    steps = {
-        id(step): step.moved(numbers) if isinstance(step, Add | Surround) else step
-        for source in sources
-        for step in source.steps
-    }
+    steps = {id(step): changed(step) for source in sources for step in source.steps}
     return [source._replace(steps=tuple(steps[id(s)] for s in source.steps)) for source in sources]
 
 
@@ -878,6 +884,32 @@ def _stored_in(leaf: Any, row: int, more: Collection[str]) -> dict[str, Any]:
     }
 
 
+def stored_fields(
+    samples: Any, index: int, fields: Collection[str] | None = None
+) -> dict[str, StoredField]:
+    """Return where the fields of a sample are stored, by name, the left side of a join first.
+
+    Args:
+        samples: A dataset, or a view; functions are passed over.
+        index: Index of the sample, in `[0, len)`.
+        fields: Names of the wanted ones, also of such that a dataset leaves out by `fields=`; None
+            for all that are read.
+
+    Raises:
+        SpecError: Both sides of a join have a field, or other keys.
+        WidsError: A shard cannot be opened.
+    """
+    slots = slots_of(samples)
+    found = fields_of(slots, index) or {}
+    if fields is not None and (more := set(fields) - found.keys()):
+        found = fields_of(slots, index, more=more) or {}
+    return {
+        name: field._replace(extension=name)
+        for name, field in found.items()
+        if isinstance(field, StoredField) and (fields is None or name in fields)
+    }
+
+
 def names_at(slots: Slots, index: int, number: int = 0) -> list[str]:
     """Return the names of the fields of a sample, also of those that a join gives as None."""
     return [name for name in fields_of(slots, index, number) or () if name != "__key__"]
@@ -900,8 +932,8 @@ def first_names(slots: Slots) -> list[str]:
 def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
     """Return the plan of samples that are read with other options.
 
-    Each field is asked for where it may come from: a join may have renamed it. A dataset on the
-    right of a join is asked for those alone with which it was joined.
+    Each field is asked for where it may come from: a join may have renamed it. Datasets in a join
+    are asked for those alone with which they were joined.
 
     Args:
         slots: The plan.
@@ -914,48 +946,39 @@ def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
                 f"fields: {name!r} was given another name by rename(); expected the new one"
             )
     # The names that are wanted of each slot; None for all.
-    every = "fields" in options and fields is None
-    wanted: list[set[str] | None] = [None if fields is None else set(fields)]
-    wanted += [None if fields is None else set() for _ in slots[1:]]
+    wanted: list[Any] = [None if fields is None else set() for _ in slots]
+    if fields is not None:
+        wanted[0] = set(fields)
     twins: dict[Any, Any] = {}
     found = []
     for number, slot in enumerate(slots):  # steps refer to later slots alone
         sources = []
         for source in slot.sources:
-            names = wanted[number]
-            optional = set(() if number else options.get("missing_ok", ()))
+            names, in_join = wanted[number], number > 0
+            optional = set(options.get("missing_ok", ()))
             for step in reversed(source.steps):
+                in_join = in_join or isinstance(step, Add)
                 if names is None:
-                    break
-                if isinstance(step, Rename):
-                    several = {name for name in names if len(step.originals(name)) > 1}
-                    optional = {old for name in optional | several for old in step.originals(name)}
-                    names = {old for name in names for old in step.originals(name)}
-                for each in slots_under(step) if isinstance(step, Surround) else ():
-                    if (theirs := wanted[each]) is not None:
-                        theirs |= names
-                if not isinstance(step, Add):
                     continue
-                theirs = wanted[step.slot]
-                if theirs is not None:
-                    theirs |= {own for name in names if (own := step.original(name))}
-                likely = set(step.renamed(likely_names(slots, step))) & names
-                if step.of_table or source.offered is not None:
-                    names = names - likely
-                optional |= likely
-            if number and names is not None:
-                optional = names
-            if number and source.offered is not None:
-                names = set(source.offered) if names is None and every else names
-                names = None if names is None else names & source.offered
+                if isinstance(step, Rename):
+                    optional |= {name for name in names if len(step.originals(name)) > 1}
+                    optional = {old for name in optional for old in step.originals(name)}
+                    names = {old for name in names for old in step.originals(name)}
+                elif isinstance(step, Add):
+                    wanted[step.slot] |= {own for name in names if (own := step.original(name))}
+                    optional.update(step.renamed(likely_names(slots, step)))
+                for each in slots_under(step) if isinstance(step, Surround) else ():
+                    wanted[each] |= names
+            if in_join and source.offered is not None and "fields" in options:
+                names = source.offered if names is None else names & source.offered
             key = id(source.leaf), None if names is None else frozenset(names)
             if key not in twins:
-                twins[key] = _twin(source.leaf, options, names, optional, slots, twins)
+                base = next(iter(twins.values()), None)
+                optional = names if number and names is not None else optional
+                twins[key] = _twin(source.leaf, options, names, optional, base)
             sources.append(source._replace(leaf=twins[key]))
-        found.append(Slot(sources, slot.rows))
-    if fields is None:
-        return tuple(_anew(slot, None) for slot in found)
-    return tuple(_anew(slot, wanted) for slot in found)
+        found.append(Slot(_renewed(sources, wanted), slot.rows))
+    return tuple(found)
 
 
 def _is_renamed(source: Source, name: str) -> bool:
@@ -969,28 +992,30 @@ def _is_renamed(source: Source, name: str) -> bool:
     return not names
 
 
-def _twin(
-    leaf: Any,
-    options: Mapping[str, Any],
-    names: set[str] | None,
-    optional: set[str],
-    slots: Slots,
-    twins: Mapping[Any, Any],
-) -> Any:
-    """Return a dataset or a table that is read with other options."""
+def _twin(leaf: Any, options: Mapping[str, Any], names: Any, optional: Any, base: Any) -> Any:
+    """Return a dataset or a table that is read with other options; a table as the first dataset."""
     if isinstance(leaf, TableRows):
-        base = slots[0].sources[0].leaf
-        first = next((twin for (which, _), twin in twins.items() if which == id(base)), base)
-        pipeline = first.pipeline if is_sharded(first) else None
-        return leaf.with_pipeline(pipeline, names)
+        return leaf.with_pipeline(base.pipeline if is_sharded(base) else None, names)
     if names is None:
         return leaf.with_options(**options)
-    order = list(options.get("fields") or ())
-    listed = sorted(
-        names, key=lambda name: (name not in order, order.index(name) if name in order else 0, name)
-    )
+    given = [name for name in options.get("fields") or () if name in names]
+    listed = [*given, *sorted(names - {*given})]
     asked = {"fields": listed, "missing_ok": [name for name in listed if name in optional]}
     return leaf.with_options(**{**options, **asked})
+
+
+def _renewed(sources: Sequence[Source], wanted: Sequence[Any]) -> list[Source]:
+    """Return sources whose joins give None in the wanted fields alone."""
+
+    def renewed(step: Step) -> Step:
+        if not isinstance(step, Add):
+            return step
+        names, absent = wanted[step.slot], step.absent
+        if absent is not None and names is not None:
+            absent = absent.among(names)
+        return replace(step, absent=absent, guess=None)
+
+    return _with_steps(sources, renewed)
 
 
 def likely_names(slots: Slots, step: Add, indexes: Integers | None = None) -> Sequence[str]:
@@ -1015,31 +1040,6 @@ def likely_names(slots: Slots, step: Add, indexes: Integers | None = None) -> Se
             return step.guess
         start += len(block)
     return ()
-
-
-def _anew(slot: Slot, wanted: Sequence[set[str] | None] | None) -> Slot:
-    """Return a slot whose joins compare keys anew, and give None in the wanted fields alone."""
-
-    def renewed(step: Step) -> Step:
-        if not isinstance(step, Add):
-            return step
-        names = None if wanted is None else wanted[step.slot]
-        absent = step.absent
-        if absent is not None and names is not None:
-            absent = absent.among(names)
-        return replace(
-            step, absent=absent, guess=None, compared=None if step.compared is None else Compared()
-        )
-
-    if not any(source.steps for source in slot.sources):
-        return slot
-    # One step is one object in all sources, by which they are known to be the same.
-    steps = {id(step): renewed(step) for source in slot.sources for step in source.steps}
-    sources = [
-        source._replace(steps=tuple(steps[id(step)] for step in source.steps))
-        for source in slot.sources
-    ]
-    return Slot(sources, slot.rows)
 
 
 def other_key(number: int, key: str, other: str) -> SpecError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,7 @@ from wids.base.draws import within_sample
 from wids.base.warn import warn
 from wids.reading.pipeline import no_end, note_decoded_field, note_missing_dot, while_reading
 from wids.reading.ragged import Ragged, Values, join, take
-from wids.reading.samplesequence import is_sharded
+from wids.reading.shardlist import is_sharded
 from wids.views.classes import agreed, names_of_classes
 from wids.views.fieldhomes import Reading, as_bytes, read_field
 from wids.views.plan import (
@@ -25,26 +24,24 @@ from wids.views.plan import (
     Slot,
     Slots,
     Source,
-    StoredField,
     Surround,
-    fields_of,
     has_function,
     leaves_of,
+    stored_fields,
 )
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
     from wids.reading.fetchahead import FetchProgress
-    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.prefetch import Prefetch
-    from wids.reading.samplesequence import SampleLocation, ShardedSequence
+    from wids.reading.shardlist import ShardList
     from wids.views.mixturedraws import MixtureDraws
 
 __all__ = ["Facts", "Planned"]
@@ -329,13 +326,13 @@ class Planned:
             fields: Extensions to read; None for those that the datasets read.
         """
         position = checked_position(index, self._count)
-        source, row = self._found(position)
+        source, row = self.slots[0].place(position)
         sample: dict[str, Any] = source.leaf.read_raw(row, ())
         if "__index__" in sample:
             sample["__index__"] = position
             if source.label is not None:
                 sample["__dataset__"] = source.label
-        wanted = self._stored(position, fields)
+        wanted = stored_fields(self, position, fields)
         # One read of each dataset and table.
         names: dict[Any, list[str]] = {}
         for field in wanted.values():
@@ -350,42 +347,8 @@ class Planned:
         Args:
             index: Global index; a negative one counts from the end.
         """
-        stored = self._stored(checked_position(index, self._count))
-        return {name: field.size() for name, field in stored.items()}
-
-    def open_field(self, index: int, extension: str) -> FieldFile:
-        """Open one field of a sample as a file that can be sought in.
-
-        Args:
-            index: Global index; a negative one counts from the end.
-            extension: The field, such as ".mp4".
-
-        Returns:
-            A binary file, read-only, of which only the parts that are used are read.
-
-        Raises:
-            KeyError: The sample has no such field.
-        """
-        position = checked_position(index, self._count)
-        field = self._stored(position, (extension,)).get(extension)
-        if field is None:
-            raise KeyError(
-                f"sample {index}: no field {extension!r}; it has "
-                f"{', '.join(self._stored(position)) or 'none'}, and extensions begin with a dot"
-            )
-        file: FieldFile = field.home.open_field(field.position, field.name)
-        return file
-
-    def _stored(self, index: int, fields: Collection[str] | None = None) -> dict[str, StoredField]:
-        """Return where the fields of a sample are stored, also those that `fields` alone names."""
-        found = fields_of(self.slots, index) or {}
-        if fields is not None and (more := set(fields) - found.keys()):
-            found = fields_of(self.slots, index, more=more) or {}
-        return {
-            name: field
-            for name, field in found.items()
-            if isinstance(field, StoredField) and (fields is None or name in fields)
-        }
+        fields = stored_fields(self, checked_position(index, self._count))
+        return {name: field.size() for name, field in fields.items()}
 
     # Keys and shards.
 
@@ -400,37 +363,6 @@ class Planned:
             for place, key in zip(places.tolist(), leaf.keys_at(rows), strict=True):
                 keys[place] = key
         return keys
-
-    def key_at(self, index: int) -> str:
-        """Return the key of one sample, by its index in `[0, len)`, unchecked.
-
-        Args:
-            index: Its index.
-        """
-        source, row = self._found(index)
-        key: str = source.leaf.key_at(row)
-        return key
-
-    def key_hashes(self) -> npt.NDArray[np.uint64]:
-        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
-        slot = self.slots[0]
-        hashes: dict[int, npt.NDArray[np.uint64]] = {}
-        found = np.empty(self._count, np.uint64)
-        done = 0
-        for block in slot.rows.blocks():
-            at = np.arange(done, done + len(block), dtype=np.int64)
-            for leaf, places, rows, _ in slot.by_leaf(at):
-                if id(leaf) not in hashes:
-                    hashes[id(leaf)] = leaf.key_hashes()
-                found[done + places] = hashes[id(leaf)][rows]
-            done += len(block)
-        return found
-
-    def _found(self, index: int) -> tuple[Source, int]:
-        found = self.slots[0].find(checked_position(index, self._count))
-        if found is None:
-            raise IndexError(f"sample {index}: the view holds no row for it")
-        return found
 
     @cached_property
     def _shards(self) -> tuple[Integers, Integers]:
@@ -469,30 +401,6 @@ class Planned:
             before, done = int(shards[-1]), done + len(shards)
         return np.diff(np.append(np.concatenate(cuts), done)).astype(np.int64)
 
-    def locate(self, index: int) -> SampleLocation:
-        """Return where a sample lies, without opening its shard; its shard counts in its dataset.
-
-        Args:
-            index: Global index; a negative one counts from the end.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        position = checked_position(index, self._count)
-        source, row = self._found(position)
-        location: SampleLocation = source.leaf.locate(row)
-        return replace(location, index=position)
-
-    def is_near(self, index: int) -> bool:
-        """Return whether a sample can be read without fetching a whole shard for it.
-
-        Args:
-            index: Global index; a negative one counts from the end.
-        """
-        position = checked_position(index, self._count)
-        found = [slot.find(position) for slot in self.slots]
-        return all(source.leaf.is_near(row) for source, row in filter(None, found))
-
     def places(self, indexes: Integers) -> Iterator[tuple[int, Any, Integers, Integers]]:
         """Yield what some samples are made of: slot, dataset or table, samples and their rows.
 
@@ -507,7 +415,7 @@ class Planned:
             for leaf, at, rows, _ in slot.by_leaf(indexes):
                 yield number, leaf, at, rows
 
-    def _followed(self) -> Iterator[tuple[ShardedSequence, IndexMap]]:
+    def _followed(self) -> Iterator[tuple[ShardList, IndexMap]]:
         """Yield each dataset of each slot, with the function from indexes here to its rows."""
         for slot in self.slots:
             for leaf in {id(source.leaf): source.leaf for source in slot.sources}.values():

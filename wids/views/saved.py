@@ -33,7 +33,7 @@ from wids.base.arguments import check_path
 from wids.base.arrayfile import write_arrays
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
-from wids.reading.samplesequence import ShardedSequence, is_sharded
+from wids.reading.shardlist import ShardList, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, Surround, pruned, slots_of
@@ -200,7 +200,7 @@ class _Writer:
             )
         return self._dataset(leaf)
 
-    def _dataset(self, dataset: ShardedSequence) -> dict[str, Any]:
+    def _dataset(self, dataset: ShardList) -> dict[str, Any]:
         rules: dict[str, Any] = {**dataset.index_rules}
         said = {name: rules[name] for name in rules if name in dataset.header}
         node: dict[str, Any] = {
@@ -265,7 +265,7 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _options_of(dataset: ShardedSequence, source: str | None) -> dict[str, Any]:
+def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
     """Return the top-level keys that a dataset has besides those of its spec.
 
     Args:

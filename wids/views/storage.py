@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.codecs.formats import FORMAT_OF, field_kind, format_suffix, wrapper_of
-from wids.reading.samplesequence import ShardedSequence, is_sharded
-from wids.views.plan import Add, Rename, StoredField, fields_of, slots_of
+from wids.reading.shardlist import ShardList, is_sharded
+from wids.views.plan import Add, Rename, slots_of, stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ChosenShard",
     "chosen_shards",
-    "places",
     "shard_counts",
     "shards_of_rows",
-    "stored_fields",
     "used_rows",
     "written_names",
 ]
@@ -53,12 +51,10 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
     Args:
         samples: A dataset or a view; what is joined counts, but tables have no shards.
     """
-    datasets: dict[int, tuple[ShardedSequence, list[Rows]]] = {}
-    for dataset, rows in places(samples, np.arange(len(samples), dtype=np.int64)):
-        datasets.setdefault(id(dataset), (dataset, []))[1].append(rows)
     found = []
-    for dataset, parts in datasets.values():
-        rows = np.unique(np.concatenate(parts))
+    for dataset, rows in _used(samples):
+        if not is_sharded(dataset):
+            continue
         ends = dataset.cum_lengths
         starts = ends - np.asarray(dataset.lengths, np.int64)
         cuts = np.searchsorted(rows, ends)
@@ -71,35 +67,32 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
     return found
 
 
-def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, int]]:
+def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:
     """Yield each shard that holds some samples, as its dataset and the index of one sample.
 
     Args:
         samples: A dataset or a view; what is joined counts.
         rows: Indexes of the samples; int64, shape `(n,)`.
     """
-    for dataset, inside in places(samples, rows):
+    for _, dataset, _, inside in samples.places(rows):
+        if not is_sharded(dataset):
+            continue
         shards = np.searchsorted(dataset.cum_lengths, inside, side="right")
         for first in np.unique(shards, return_index=True)[1].tolist():
             yield dataset, int(inside[first])
 
 
-def places(samples: Any, indexes: Rows) -> Iterator[tuple[ShardedSequence, Rows]]:
-    """Yield each dataset of shards that some samples are read from, and their rows in it."""
-    for slot in slots_of(samples):
-        for leaf, _, rows, _ in slot.by_leaf(indexes):
-            if is_sharded(leaf):
-                yield leaf, rows
-
-
 def used_rows(samples: Any) -> list[tuple[TableRows, Rows]]:
     """Return each table that is joined to samples, with the rows that belong to any, ascending."""
-    found: dict[int, tuple[TableRows, list[Rows]]] = {}
-    for slot in slots_of(samples):
-        for leaf, _, rows, _ in slot.by_leaf(np.arange(len(samples), dtype=np.int64)):
-            if isinstance(leaf, TableRows):
-                found.setdefault(id(leaf), (leaf, []))[1].append(rows)
-    return [(table, np.unique(np.concatenate(parts))) for table, parts in found.values()]
+    return [(leaf, rows) for leaf, rows in _used(samples) if isinstance(leaf, TableRows)]
+
+
+def _used(samples: Any) -> list[tuple[Any, Rows]]:
+    """Return each dataset and table that samples are read from, with the rows that are read."""
+    found: dict[int, tuple[Any, list[Rows]]] = {}
+    for _, leaf, _, rows in samples.places(np.arange(len(samples), dtype=np.int64)):
+        found.setdefault(id(leaf), (leaf, []))[1].append(rows)
+    return [(leaf, np.unique(np.concatenate(parts))) for leaf, parts in found.values()]
 
 
 def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
@@ -120,25 +113,6 @@ def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
     return [(first, ref, count) for first, ref, count in found.values()]
 
 
-def stored_fields(samples: Any, index: int) -> list[StoredField]:
-    """Return the fields of a sample with their locations, the left side of a join first.
-
-    Args:
-        samples: A dataset, or a view without a function.
-        index: Index of the sample, in `[0, len)`.
-
-    Raises:
-        SpecError: Both sides of a join have the field.
-        WidsError: A shard cannot be opened.
-    """
-    fields = fields_of(slots_of(samples), index) or {}
-    return [
-        field._replace(extension=name)
-        for name, field in fields.items()
-        if isinstance(field, StoredField)
-    ]
-
-
 def written_names(samples: Any, index: int) -> dict[str, str]:
     """Return the names under which new shards keep renamed fields of a sample, where they differ.
 
@@ -155,7 +129,7 @@ def written_names(samples: Any, index: int) -> dict[str, str]:
     ):
         return {}
     found = {}
-    for field in stored_fields(samples, index):
+    for field in stored_fields(samples, index).values():
         old, new = field.name, field.extension
         wrapper, suffix = wrapper_of(old), format_suffix(old)
         is_told = field_kind(new) == field_kind(old) and wrapper_of(new) == wrapper

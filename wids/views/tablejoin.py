@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
     from wids.reading.pipeline import Pipeline
-    from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.reading.shardlist import ShardList
     from wids.views.table import Table
     from wids.views.tablecolumns import Column
     from wids.views.tablesources import TableSource
@@ -61,7 +61,7 @@ _RULE = 3  # of what equals a key, since other versions may share the cache fold
 
 
 def joined_rows(
-    left: SampleSequence,
+    left: Any,
     source: TableSource,
     *,
     on: On = None,
@@ -146,7 +146,7 @@ def shards_of(samples: Any) -> list[str]:
 
 
 def cache_of(samples: Any) -> ShardCache | None:
-    """Return the cache of the first `ShardedSequence` under a sequence; None if there is none."""
+    """Return the cache of the first `ShardList` under a sequence; None if there is none."""
     dataset = first_dataset(samples)
     return None if dataset is None else dataset.cache
 
@@ -159,7 +159,7 @@ def _keep_bound(samples: Any) -> None:
             cache.trim(cache.cache_size)
 
 
-def joins_folder(samples: SampleSequence) -> Path | None:
+def joins_folder(samples: Any) -> Path | None:
     """Return the folder in which joins of a sequence cache their rows, or None."""
     dataset = first_dataset(samples)
     return None if dataset is None else dataset.cache.joins_folder()
@@ -183,12 +183,12 @@ def refuse_joined(path: Path, samples: Any) -> None:
             )
 
 
-def first_dataset(samples: Any) -> ShardedSequence | None:
-    """Return the first `ShardedSequence` under a sequence; None if there is none."""
+def first_dataset(samples: Any) -> ShardList | None:
+    """Return the first `ShardList` under a sequence; None if there is none."""
     return next(iter(datasets_in(samples, joined=False)), None)
 
 
-def _matched(on: On, source: TableSource, left: SampleSequence) -> Match:
+def _matched(on: On, source: TableSource, left: Any) -> Match:
     """Return the column and the field to compare, as given or by the names of the columns."""
     if on is None:
         found = next((name for name in _KEY_COLUMNS if name in source.names), None)
@@ -260,7 +260,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_MOST_NAMED])) + more
 
 
-def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
+def _found_rows(left: Any, table: Table, match: Match) -> Integers:
     """Return the row of each sample, or -1 if it has none."""
     if match.column is None:
         if table.num_rows != len(left):
@@ -292,7 +292,7 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
     return rows
 
 
-def _check_aligned(left: SampleSequence, source: TableSource) -> None:
+def _check_aligned(left: Any, source: TableSource) -> None:
     """Raise if a table that is joined by row number has a key column in another order."""
     name = next((name for name in _KEY_COLUMNS if name in source.names), None)
     column = None if name is None else source.read([name]).columns[name]
@@ -351,7 +351,7 @@ def _check_single(
             raise _double_error(table, column, rows[0], rows[1])
 
 
-def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) -> Integers:
+def _rows_by_field(left: Any, table: Table, field: str, column: str) -> Integers:
     """Return the row of each sample whose column equals the text of a field."""
     extension, path = column_named(field)
     every = np.arange(len(left), dtype=np.int64)
@@ -394,7 +394,7 @@ def _double_error(table: Table, column: str, first: int, second: int) -> ValueEr
     )
 
 
-def _lost(left: SampleSequence, table: Table, match: Match, lost: Integers) -> str:
+def _lost(left: Any, table: Table, match: Match, lost: Integers) -> str:
     """Return the message that samples have no row."""
     first = int(lost[0])
     if match.field is None:

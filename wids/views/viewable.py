@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, Unpack
@@ -32,8 +33,7 @@ from wids.base.numbertext import compared_text, equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.errors import SpecError
-from wids.reading.samplesequence import is_sharded
-from wids.reading.shardlist import ShardList
+from wids.reading.shardlist import ShardList, is_sharded
 from wids.reading.unevensamples import explain_missing
 from wids.views.classes import other_classes
 from wids.views.columnnames import (
@@ -57,6 +57,7 @@ from wids.views.plan import (
     joined,
     leaves_of,
     slots_of,
+    stored_fields,
     surrounded,
     with_options,
     with_step,
@@ -75,9 +76,10 @@ if TYPE_CHECKING:
     from wids.display.notebook import SampleView
     from wids.ordering.batchsampler import BatchSampler
     from wids.ordering.samplers import ChunkedSampler
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.pipeline import ReadingOptions
     from wids.reading.ragged import Values
-    from wids.reading.samplesequence import SampleSequence
+    from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.iterable import SampleIterable, Style
     from wids.views.keytable import KeptTable, Keys
     from wids.views.tablejoin import On
@@ -94,6 +96,7 @@ __all__ = [
     "checked_parts",
     "concat",
     "concat_plan",
+    "facts_of",
 ]
 
 Classes = Literal["same", "any"]
@@ -452,7 +455,7 @@ class Viewable(_Sequence):
             function: Takes a sample and returns its replacement; picklable, for workers.
         """
         function = check_callable("function", function, "a function of a sample")
-        facts = _facts_of(self)
+        facts = facts_of(self)
         made = (*facts.made, f"map({_name_of(function)})")
         return View(with_step(slots_of(self), Call(function)), facts._replace(made=made))
 
@@ -486,7 +489,7 @@ class Viewable(_Sequence):
         step = Rename(
             checked_names(check_mapping("names", names, "old names by new ones"), "names")
         )
-        plan, facts = slots_of(self), _facts_of(self)
+        plan, facts = slots_of(self), facts_of(self)
         check_new_names(plan, step)
         said = ", ".join(f"{new}: {';'.join(step.names[new])}" for new in step.names)
         return View(with_step(plan, step), facts._replace(made=(*facts.made, f"rename({said})")))
@@ -538,7 +541,7 @@ class Viewable(_Sequence):
         plan = surrounded(slots_of(self), places[:before], places[before:])
         if chosen_rows is not None:
             plan = chosen(plan, chosen_rows)
-        facts = _facts_of(self)
+        facts = facts_of(self)
         how = within if isinstance(within, str | None) else "groups"
         made = f"windows({before=}, {after=}, within={how!r}, {stride=}, {ends=})"
         return View(plan, facts._replace(made=(*facts.made, made)))
@@ -549,6 +552,67 @@ class Viewable(_Sequence):
         from wids.views.keytable import Keys
 
         return Keys(self, self._find)
+
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked.
+
+        Args:
+            index: Its index.
+        """
+        return self.keys_at(np.array([index], np.int64))[0]
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        slot = slots_of(self)[0]
+        hashes: dict[int, npt.NDArray[np.uint64]] = {}
+        found = np.empty(len(self), np.uint64)
+        done = 0
+        for block in slot.rows.blocks():
+            at = np.arange(done, done + len(block), dtype=np.int64)
+            for leaf, places, rows, _ in slot.by_leaf(at):
+                if id(leaf) not in hashes:
+                    hashes[id(leaf)] = leaf.key_hashes()
+                found[done + places] = hashes[id(leaf)][rows]
+            done += len(block)
+        return found
+
+    def locate(self, index: int) -> SampleLocation:
+        """Return where a sample lies, without opening its shard; its shard counts in its dataset.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        position = checked_position(index, len(self))
+        source, row = slots_of(self)[0].place(position)
+        location: SampleLocation = source.leaf.locate(row)
+        return replace(location, index=position)
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            extension: The field, such as ".mp4".
+
+        Returns:
+            A binary file, read-only, of which only the parts that are used are read.
+
+        Raises:
+            KeyError: The sample has no such field.
+        """
+        fields = stored_fields(self, checked_position(index, len(self)), (extension,))
+        if extension not in fields:
+            there = ", ".join(self.field_sizes(index)) or "none"
+            raise KeyError(
+                f"sample {index}: no field {extension!r}; it has {there}, and extensions begin "
+                "with a dot"
+            )
+        field = fields[extension]
+        file: FieldFile = field.home.open_field(field.position, field.name)
+        return file
 
     def index_of(self, key: str) -> int:
         """Return the index of the first sample that has a key.
@@ -873,7 +937,7 @@ class Viewable(_Sequence):
                 step.absent = FieldNames(first, list(right.fields) if step.of_table else None)
             matches = Rows.of(matches)
         check_fields(self, right, step)
-        facts = _facts_of(left)
+        facts = facts_of(left)
         made = facts.made
         if left is self:
             made = (*made, f"join({right!r:.80})")
@@ -1001,7 +1065,7 @@ class Viewable(_Sequence):
         return None
 
     def _chosen(self, rows: Rows, made: str, lineage: str | None = None) -> View:
-        facts = _facts_of(self)
+        facts = facts_of(self)
         known = facts._replace(made=(*facts.made, made), lineage=lineage or facts.lineage)
         return View(chosen(slots_of(self), rows), known)
 
@@ -1195,7 +1259,7 @@ def _shards_of(leaf: Any) -> Any:
     return leaf.shards if is_sharded(leaf) else leaf
 
 
-def _facts_of(samples: Any) -> Facts:
+def facts_of(samples: Any) -> Facts:
     """Return what is known of the samples of a view that is made of these."""
     of_mixture = hasattr(type(samples), "part_lengths")
     if isinstance(samples, View):
@@ -1245,7 +1309,7 @@ def concat_plan(
             f'{message}; map() gives a part other numbers, and classes="any" of wids.concat '
             "and Mixture takes the parts as they are"
         )
-    known = [_facts_of(part) for part in given]
+    known = [facts_of(part) for part in given]
     facts = Facts(
         made=(f"concat({len(given)} parts)",),
         lineage=common_lineage(each.lineage for each in known),
