@@ -34,8 +34,8 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 INTERNAL = """
 batch_kind choose_remote column_at column_reader drop_if_changed gather_fields
 index_rules is_near key_hashes keys_at locate_batch packed_index
-packed_keys pipeline prefetches read_as read_batch_as
-read_raw wanted_fields
+packed_keys pipeline places prefetches read_as read_batch_as
+read_raw stored_at
 
 add_time answer begin_pass of_thread receive timed
 

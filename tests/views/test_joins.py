@@ -11,6 +11,7 @@ from helpers.server import ShardServer
 from torch.utils.data import DataLoader
 
 import wids
+from wids.reading.samplesequence import is_near
 
 COUNT = 24
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
@@ -145,7 +146,7 @@ def test_missing_samples_may_be_filled_with_none(
         joined.gather_bytes([7, 0], ".caption.txt")
     assert joined.read_raw(0).keys() == pictures.read_raw(0).keys()
     assert set(joined.field_sizes(3)) == {".cls", ".text", ".caption.txt"}
-    assert joined.is_near(0)
+    assert is_near(joined, 0)
     assert joined.gather_fields([0, 3]) is None
     assert len(joined.gather_fields([3, 7]) or {}) == 5
     assert len(joined.filter("contains(\"caption.txt\", '7')")) == 1

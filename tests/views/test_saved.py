@@ -348,7 +348,7 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
         (with_step({"names": {".a": [".b"], ".c": [".b"]}}), "'.b' 2 times"),
         (with_step({"names": {"a": [".b"]}}), "starts with a dot"),
         (with_step({"names": [".b"]}), "an object with a list"),
-        (with_step(*[{"names": {".b": [".b"]}}] * 33), "at most 32 steps with 'names'"),
+        (with_step(*[{"names": {".b": [".b"]}}] * 101), "at most 100 steps"),
         ({"arrays": {"file": "none.rows"}}, "No such file"),
         ({"arrays": {"file": "train.json"}}, "no file of arrays"),
         ({"arrays": {"file": 3}}, "expected a path or URL"),

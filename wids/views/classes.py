@@ -10,7 +10,7 @@ from wids.specs.merging import class_names, classes_by_column, merged_classes
 from wids.views.plan import Add, Call, Slots, Source, slots_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["agreed", "names_of_classes", "other_classes", "stated_by_column"]
 
@@ -22,14 +22,18 @@ def other_classes(parts: Sequence[Any]) -> str:
     are looked for only where another part has some. A function that maps samples may number their
     classes anew, so its results have none.
     """
+    stated = [
+        agreed(_named(part, lambda leaf: class_names(leaf.header)))[0] or stated_by_column(part)[0]
+        for part in parts
+    ]
+    if any(stated):
+        stated = [
+            names or agreed(_named(part, lambda leaf: leaf.class_names))[0]
+            for names, part in zip(stated, parts, strict=True)
+        ]
     headers = {
-        f"part {number}": {"classes": names} if (names := _stated_in_any_form(part)) else {}
-        for number, part in enumerate(parts)
+        f"part {number}": {"classes": names} if names else {} for number, names in enumerate(stated)
     }
-    if any(headers.values()):
-        for number, part in enumerate(parts):
-            if not headers[f"part {number}"] and (names := _stated(part, beside=True)):
-                headers[f"part {number}"] = {"classes": names}
     try:
         merged_classes(headers)
     except SpecError as error:
@@ -43,20 +47,9 @@ def stated_by_column(samples: Any) -> tuple[dict[str, list[Any]], bool]:
     Returns:
         The names by column, none if specs differ in them; and whether they differ.
     """
-    slots = slots_of(samples)
-    named = [names for source in slots[0].sources if (names := _columns(slots, source))]
+    named = list(filter(None, _named(samples, lambda leaf: classes_by_column(leaf.header))))
     differ = any(names != named[0] for names in named)
-    return (named[0] if named and not differ else {}), differ
-
-
-def _columns(slots: Slots, source: Source) -> dict[str, list[Any]]:
-    if any(isinstance(step, Call) for step in source.steps):
-        return {}
-    found = classes_by_column(source.leaf.header) if is_sharded(source.leaf) else {}
-    under = [step for step in source.steps if isinstance(step, Add)]
-    for each in (each for step in under for each in slots[step.slot].sources):
-        found = found or _columns(slots, each)
-    return found
+    return (dict(named[0]) if named and not differ else {}), differ
 
 
 def names_of_classes(slots: Slots, source: Source) -> Mapping[int, str]:
@@ -66,39 +59,35 @@ def names_of_classes(slots: Slots, source: Source) -> Mapping[int, str]:
         slots: The plan.
         source: What samples are rows of.
     """
-    names: Mapping[int, str] = getattr(source.leaf, "class_names", {})
+    return _first_named(slots, source, lambda leaf: getattr(leaf, "class_names", {}))
+
+
+def _first_named(
+    slots: Slots, source: Source, names_in: Callable[[Any], Mapping[Any, Any]]
+) -> Mapping[Any, Any]:
+    """Return the names that the dataset of a source has, else those on which a join agrees."""
+    names = names_in(source.leaf)
     for step in source.steps:
         if not names and isinstance(step, Add):
             under = slots[step.slot].sources
-            names = agreed(names_of_classes(slots, each) for each in under)[0]
+            names = agreed(_first_named(slots, each, names_in) for each in under)[0]
     return names
 
 
-def _stated_in_any_form(samples: Any) -> Mapping[Any, Any]:
-    return _stated(samples) or stated_by_column(samples)[0]
-
-
-def _stated(samples: Any, *, beside: bool = False) -> Mapping[int, str]:
-    """Return the class names in the specs of the datasets of samples.
-
-    Args:
-        samples: The samples.
-        beside: Whether those in files beside the shards count, too.
-    """
+def _named(
+    samples: Any, names_in: Callable[[Any], Mapping[Any, Any]]
+) -> Iterator[Mapping[Any, Any]]:
+    """Yield the names that each source of samples has in its spec; a function may give others."""
     slots = slots_of(samples)
-    return agreed(_named(slots, source, beside=beside) for source in slots[0].sources)[0]
-
-
-def _named(slots: Slots, source: Source, *, beside: bool) -> Mapping[int, str]:
-    if any(isinstance(step, Call) for step in source.steps):
-        return {}
-    names: Mapping[int, str] = {}
-    if is_sharded(source.leaf):
-        names = source.leaf.class_names if beside else class_names(source.leaf.header)
-    under = [step for step in source.steps if isinstance(step, Add)]
-    for each in (each for step in under for each in slots[step.slot].sources):
-        names = names or _named(slots, each, beside=beside)
-    return names
+    for source in slots[0].sources:
+        is_mapped = any(isinstance(step, Call) for step in source.steps)
+        yield (
+            {}
+            if is_mapped
+            else _first_named(
+                slots, source, lambda leaf: names_in(leaf) if is_sharded(leaf) else {}
+            )
+        )
 
 
 def agreed(parts: Iterable[Mapping[int, str]]) -> tuple[dict[int, str], set[int]]:

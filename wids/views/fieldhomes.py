@@ -93,34 +93,30 @@ def _of_source(
     slots: Slots, source: Source, indexes: Integers, rows: Integers, name: str, reading: Reading
 ) -> Values:
     """Return a field of samples of one source, which may have the first of its steps alone."""
-    if not source.steps:
-        try:
-            return reading.values(source.leaf, rows, name)
-        except DecodeError as error:
-            found = [] if error.sample is None else indexes[rows == error.sample].tolist()
-            if found and found[0] != error.sample:
-                note_index(error, found[0])
-            raise
-    step, before = source.steps[-1], source._replace(steps=source.steps[:-1])
-    if isinstance(step, Rename):
-        names = step.originals(name)
-        if len(names) > 1:
-            return _first_of(slots, before, indexes, rows, names, reading)
-        if not names and reading.fill is None:
-            raise DecodeError(f"field {name!r}: rename() gave it another name; read that")
-        if not names:
-            return _fill(reading.fill, len(rows))
-        return _of_source(slots, before, indexes, rows, names[0], reading)
-    if isinstance(step, Surround) and reading.windows:
-        return _windows(slots, before, step, indexes, rows, name, reading)
-    own = step.original(name) if isinstance(step, Add) else None
-    if (
-        not isinstance(step, Add)
-        or own is None
-        or not _may_have(slots, slots[step.slot].sources, own)
-    ):
-        return _of_source(slots, before, indexes, rows, name, reading)
-    return _of_sides(slots, step, before, indexes, rows, (name, own), reading)
+    for count in range(len(source.steps) - 1, -1, -1):
+        step, before = source.steps[count], source._replace(steps=source.steps[:count])
+        if isinstance(step, Rename):
+            names = step.originals(name)
+            if len(names) > 1:
+                return _first_of(slots, before, indexes, rows, names, reading)
+            if not names and reading.fill is None:
+                raise DecodeError(f"field {name!r}: rename() gave it another name; read that")
+            if not names:
+                return _fill(reading.fill, len(rows))
+            name = names[0]
+        elif isinstance(step, Surround) and reading.windows:
+            return _windows(slots, before, step, indexes, rows, name, reading)
+        elif isinstance(step, Add):
+            own = step.original(name)
+            if own is not None and _may_have(slots, slots[step.slot].sources, own):
+                return _of_sides(slots, step, before, indexes, rows, (name, own), reading)
+    try:
+        return reading.values(source.leaf, rows, name)
+    except DecodeError as error:
+        found = [] if error.sample is None else indexes[rows == error.sample].tolist()
+        if found and found[0] != error.sample:
+            note_index(error, found[0])
+        raise
 
 
 def _of_sides(

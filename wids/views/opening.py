@@ -76,7 +76,7 @@ _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 # Of one view, since each document may name the next one ten times.
 _MOST_IN_ALL = {"documents and datasets": 1000, "sources": 10_000}
-_MOST_RENAMES = 32  # of fields of one source, one after the other
+_MOST_STEPS = 100  # of one source, one after the other
 _MOST_READS = 1000  # of datasets and tables for one sample
 _MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
@@ -453,10 +453,10 @@ class _Opener:
             # One step is one object in all sources that have it.
             key = json.dumps(each, sort_keys=True)
             steps.append(known.setdefault(key, _step(each, number, count, where)))
-        if sum(isinstance(step, Rename) for step in steps) > _MOST_RENAMES:
+        if len(steps) > _MOST_STEPS:
             raise SpecError(
-                f"{where}: slot {number}: expected at most {_MOST_RENAMES} steps with 'names', "
-                "found more"
+                f"{where}: slot {number}: expected at most {_MOST_STEPS} steps, found "
+                f"{len(steps)}; write the samples as shards (wids.reshard)"
             )
         shards = getattr(leaf, "pipeline", None)
         offered = leaf.fields if shards is None else shards.fields

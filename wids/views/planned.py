@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,13 +21,16 @@ from wids.views.classes import agreed, names_of_classes
 from wids.views.fieldhomes import Reading, as_bytes, read_field
 from wids.views.plan import (
     Add,
+    Call,
     Rename,
     Slot,
     Slots,
     Source,
+    Step,
     Surround,
     has_function,
     leaves_of,
+    slots_under,
     stored_fields,
 )
 from wids.views.tablerows import TableRows
@@ -102,30 +106,34 @@ class Planned:
         read, label, steps, start = slot.readers[which]
         sample = read(address - start, number, label)
         for step in steps:
-            if type(step) is not Add:
-                if type(step) is Rename:
-                    sample = step.applied(sample, number)
-                elif type(step) is Surround:
-                    slots = (None if each is None else self.slots[each] for each in step.places)
-                    window = [
-                        sample if other is None else self._sample(other, index, number)
-                        for other in slots
-                    ]
-                    sample = step.merged(window, number)
-                else:
-                    source = slot.sources[which]
-                    sample = self._called(step, sample, source, address - start, number)
+            if type(step) is Add:
+                other = self.slots[step.slot]
+                if other.table is not None and step.is_plain and type(sample) is dict:
+                    # A row of a table is read straight into the sample.
+                    row = other.at(index)
+                    merged = other.table.extended(sample, row, number) if row >= 0 else None
+                    if merged is not None:
+                        sample = merged
+                        continue
+                sample = step.merged(sample, self._sample(other, index, number), number)
                 continue
-            other = self.slots[step.slot]
-            if other.table is not None and step.is_plain and type(sample) is dict:
-                # A row of a table is read straight into the sample.
-                row = other.at(index)
-                merged = other.table.extended(sample, row, number) if row >= 0 else None
-                if merged is not None:
-                    sample = merged
-                    continue
-            sample = step.merged(sample, self._sample(other, index, number), number)
+            under = slots_under(step) if type(step) is Surround else ()
+            others = [self._sample(self.slots[each], index, number) for each in under]
+            sample = self._after(step, sample, others, slot.sources[which], address - start, number)
         return sample
+
+    def _after(
+        self, step: Step, sample: Any, others: Sequence[Any], source: Source, row: int, number: int
+    ) -> Any:
+        """Return a sample after a step, given those that the step reads of other slots."""
+        if isinstance(step, Add):
+            return step.merged(sample, others[0], number)
+        if isinstance(step, Rename):
+            return step.applied(sample, number)
+        if isinstance(step, Surround):
+            before = len(step.before)
+            return step.merged([*others[:before], sample, *others[before:]], number)
+        return self._called(step, sample, source, row, number)
 
     def _called(self, step: Any, sample: Any, source: Source, row: int, number: int) -> Any:
         """Return the result of a function for a sample."""
@@ -153,39 +161,20 @@ class Planned:
             found = leaf.read_batch_as(rows.tolist(), [numbers[place] for place in listed], labels)
             for place, sample in zip(listed, found, strict=True):
                 samples[place] = sample
-        if not any(source.steps for source in slot.sources):
-            return samples
-        for source, places, rows in slot.groups(indexes):
-            listed = places.tolist()
+        groups = slot.groups(indexes) if any(source.steps for source in slot.sources) else ()
+        for source, places, rows in groups:
             if source is None:
                 continue
+            listed, at = places.tolist(), rows.tolist()
+            shown = [numbers[place] for place in listed]
             for step in source.steps:
-                if isinstance(step, Add):
-                    shown = [numbers[place] for place in listed]
-                    others = self._samples(self.slots[step.slot], indexes[places], shown)
-                    for place, other in zip(listed, others, strict=True):
-                        samples[place] = step.merged(samples[place], other, numbers[place])
-                    continue
-                if isinstance(step, Rename):
-                    for place in listed:
-                        samples[place] = step.applied(samples[place], numbers[place])
-                    continue
-                if isinstance(step, Surround):
-                    shown = [numbers[place] for place in listed]
-                    windows = [
-                        [samples[place] for place in listed]
-                        if each is None
-                        else self._samples(self.slots[each], indexes[places], shown)
-                        for each in step.places
-                    ]
-                    for place, *window in zip(listed, *windows, strict=True):
-                        samples[place] = step.merged(window, numbers[place])
-                    continue
-                with counted_as("decode"):
-                    for place, row in zip(listed, rows.tolist(), strict=True):
-                        samples[place] = self._called(
-                            step, samples[place], source, row, numbers[place]
-                        )
+                under = [self.slots[each] for each in slots_under(step)]
+                others = [self._samples(each, indexes[places], shown) for each in under]
+                theirs = zip(*others, strict=True) if others else [()] * len(listed)
+                with counted_as("decode") if isinstance(step, Call) else nullcontext():
+                    for place, row, number, given in zip(listed, at, shown, theirs, strict=True):
+                        sample = samples[place]
+                        samples[place] = self._after(step, sample, given, source, row, number)
         return samples
 
     # Fields, one by one.

@@ -411,6 +411,8 @@ class Rows:
         Raises:
             ValueError: A number is out of range, or they are not what the list says of itself.
         """
+        if not self.count:
+            return
         least, top, before, count, ascending = 0, 0, -1, 0, True
         if (runs := self.as_runs()) is not None:  # whose numbers may be more than fit into memory
             starts, lengths = runs
@@ -418,7 +420,7 @@ class Rows:
             least, count = (0 if inside else -2), int(lengths.sum())
             ascending = inside and bool((starts[1:] >= (starts + lengths)[:-1]).all())
         elif self.kind == "range":
-            ends = (self.at(0), self.at(self.count - 1)) if self.count else (0, 0)
+            ends = (self.at(0), self.at(self.count - 1))
             least, top, ascending = min(ends), max(ends), self._range().step > 0
             count = len(self._range())
         else:
@@ -428,8 +430,12 @@ class Rows:
                     break
                 ascending = ascending and bool((np.diff(block, prepend=before) > 0).all())
                 before, count = int(block[-1]), count + len(block)
-        in_range = least >= -gaps and (top < total or not count)
-        if not in_range or count != self.count or (self.ascending and not ascending):
+        if (
+            least < -gaps
+            or top >= total
+            or count != self.count
+            or (self.ascending and not ascending)
+        ):
             raise ValueError(
                 f"expected {self.count} row numbers from 0 to {total - 1}"
                 f"{', ascending' if self.ascending else ''}, found others"
