@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.server import ShardServer
 
 import wids
 
@@ -108,6 +109,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(folder, datasets, table)
 
 
+def by_range(world: World, folder: Path, server: ShardServer) -> World:
+    """Put the shards and their sidecars on a server, which is asked for single samples."""
+
+    def far(dataset: wids.ShardListDataset, items: list[Item]) -> tuple[Any, list[Item]]:
+        urls = {}
+        for path in map(Path, dataset.shards.urls):
+            wids.TarIndex.from_tar(path).save(folder / "sidecar")
+            server.put(f"{path.name}.widx", (folder / "sidecar").read_bytes())
+            urls[str(path)] = server.put(path.name, path.read_bytes())
+        rows = list(zip(urls.values(), dataset.lengths, strict=True))
+        options: Any = {"remote": "range", "cache_dir": folder / "cache"}
+        there = [replace(item, shard=urls[item.shard]) for item in items]
+        return wids.ShardListDataset(rows, **options), there
+
+    datasets = {name: far(*each) for name, each in world.datasets.items()}
+    return replace(world, datasets=datasets)
+
+
 def tagged(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, ".len": len(str(sample.get(".txt") or ""))}
 
@@ -132,7 +151,8 @@ class Chain:
     def choose(self, view: Any, items: list[Item]) -> tuple[Any, list[Item]]:
         """Choose some samples, in some order."""
         chance, count = self.chance, len(items)
-        way = chance.choice(["slice", "mask", "list", "shuffle", "sort", "filter", "split"])
+        ways = ["slice", "mask", "list", "shuffle", "sort", "filter", "split", "exclude", "sql"]
+        way = chance.choice(ways)
         self.steps.append(way)
         if way == "slice":
             ends = [chance.choice([None, chance.randrange(-50, 60)]) for _ in range(2)]
@@ -148,7 +168,15 @@ class Chain:
             mine = set(parts[name].keys)
             assert not mine & set(parts["y" if name == "x" else "x"].keys)
             return parts[name], [item for item in items if item.key in mine]
-        if way == "filter" and any(".cls" in item.stored for item in items):
+        if way == "exclude":
+            unwanted = {f"a{chance.randrange(40):02d}" for _ in range(5)}
+            view = view.exclude(unwanted, missing="drop")
+            return view, [item for item in items if item.key not in unwanted]
+        if way == "sql":
+            bound = f"a{chance.randrange(40):02d}"
+            return view.filter(f"key > '{bound}'"), [item for item in items if item.key > bound]
+        classes = [item.stored[".cls"] for item in items if item.stored.get(".cls") is not None]
+        if way == "filter" and classes and all(isinstance(each, int) for each in classes):
             wanted = [item for item in items if (item.stored.get(".cls") or 0) % 3 != 1]
             return view.filter(lambda values: values % 3 != 1, ".cls", fill=0), wanted
         if way in ("sort", "filter"):
@@ -364,7 +392,7 @@ def run(seed: int, world: World, folder: Path) -> None:
         chain.check(pickle.loads(pickle.dumps(chain.view)))
         if chain.can_be_saved:
             chain.view.save(folder / "v.json")
-            opened = wids.open(folder / "v.json", cache_dir=world.folder / "cache")
+            opened = wids.open(folder / "v.json", cache_dir=folder / "cache", remote="range")
             if not any(item.hidden for item in chain.items):
                 chain.check(opened)
     except Exception as error:
@@ -377,6 +405,16 @@ def test_a_chain_of_views_is_a_list(world: World, tmp_path: Path, first: int) ->
     """Samples, batches, labels, columns, raw fields and runs; also pickled, and saved."""
     for seed in range(first, first + 20):
         run(seed, world, tmp_path)
+
+
+@pytest.mark.slow
+def test_chains_are_read_by_range(world: World, tmp_path: Path, shard_server: ShardServer) -> None:
+    """Samples and fields of all chains are requested alone, and are those of the list."""
+    far = by_range(world, tmp_path, shard_server)
+    for seed in range(5000, 5010):
+        run(seed, far, tmp_path)
+    shards = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert all("range" in map(str.lower, each.headers) for each in shards)
 
 
 @pytest.mark.slow

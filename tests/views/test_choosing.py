@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import wids
@@ -35,29 +33,6 @@ def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
 
 def keys(view: Any) -> list[str]:
     return [sample["__key__"] for sample in view]
-
-
-CHOICES = st.one_of(
-    st.lists(st.integers(-COUNT, COUNT - 1), max_size=20),
-    st.builds(
-        slice, *[st.one_of(st.none(), st.integers(-20, 20))] * 2, st.sampled_from([-2, 1, 3])
-    ),
-    st.lists(st.booleans(), min_size=COUNT, max_size=COUNT),
-)
-
-
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
-@given(choice=CHOICES, second=st.integers(1, 3))
-def test_a_view_is_what_numpy_chooses(
-    dataset: wids.ShardListDataset, choice: Any, second: int
-) -> None:
-    """A slice, list or mask of the dataset, and a slice of that, give the samples of an array."""
-    array = np.array(KEYS)
-    expected = array[np.array(choice, int) if choice == [] else choice]
-    view = dataset[choice]
-    assert keys(view) == expected.tolist()
-    assert keys(view[::second]) == expected[::second].tolist()
-    assert [sample["__index__"] for sample in view] == list(range(len(expected)))
 
 
 def test_choices_come_in_many_types(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
@@ -205,21 +180,29 @@ def test_columns_of_a_view_open_its_shards_alone(shard_server: ShardServer, data
     assert not fetched & {"/s0.tar", "/s1.tar", "/s3.tar"}
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_workers_read_views(dataset: wids.ShardListDataset, context: str) -> None:
-    """A DataLoader's workers get the view by its pickle, and give its samples in order."""
-    view = (dataset + dataset)[::-2]
-    loader = DataLoader(
-        view, batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context=context
-    )
-    assert keys(sample for batch in loader for sample in batch) == keys(view)
-    assert len(pickle.dumps(dataset.take(9))) < 64 << 10
+@pytest.mark.parametrize(
+    "batches",
+    [{"batch_size": 4}, {"cost": [1] * 9, "max_cost": 4}, {"batch_size": 4, "shape": [0] * 9}],
+)
+def test_a_loader_of_other_samples_than_its_sampler_is_refused(
+    dataset: wids.ShardListDataset, batches: dict[str, Any]
+) -> None:
+    """A DataLoader says which of the two has which length, and reads no wrong sample."""
+    view = dataset[3:12]
+    sampler = wids.BatchSampler(wids.DistributedShardSampler(view, 1, 0), **batches)
+    message = f"draws from 9 samples, and this dataset or view has {len(dataset)}"
+    for other in (dataset, dataset.map(len)):
+        with pytest.raises(ValueError, match=message):
+            next(iter(DataLoader(other, batch_sampler=sampler, collate_fn=list)))
+    loader = DataLoader(view, batch_sampler=sampler, collate_fn=list)
+    assert sorted(sample["__index__"] for batch in loader for sample in batch) == list(range(9))
 
 
 def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
     """Their line names the number of samples and what they were chosen from."""
     assert repr(dataset[:3]) == f"View(3 samples of {dataset!r})"
     assert repr(dataset[:3] + dataset[:1]) == f"View(4 samples of {dataset!r})"
+    assert ", joined with " in repr(dataset.join({"key": KEYS, "x": range(COUNT)}))
 
 
 @pytest.fixture

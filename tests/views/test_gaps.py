@@ -67,14 +67,6 @@ def test_null_stands_for_what_is_missing(
     assert numbers(dataset[::-1].filter(text)) == expected[::-1]
 
 
-def test_samples_without_a_counterpart_have_null(dataset: wids.ShardListDataset) -> None:
-    """What a join with missing="fill" gives as None equals null."""
-    few = dataset[3:5].with_options(fields=[".json"])
-    joined = dataset.with_options(fields=[".txt"]).join(few, missing="fill")
-    expected = [n for n in INDEXES if joined[n][".json"] is None]
-    assert numbers(joined.filter("json is null")) == expected == [0, 1, 2, 5, 6, 7]
-
-
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize(
     ("column", "values"),
@@ -183,29 +175,3 @@ def test_a_column_whose_values_equal_the_fill_is_not_warned_of(
         assert list(samples.column(".json:n", fill=0)) == [0]
         assert list(samples.column(".json:t", fill="x")) == ["x"]
     assert list(samples.column(".score", fill=0)) == [0]
-
-
-def test_a_join_that_is_filled_has_gaps_as_its_samples(make_shard: Callable[..., Path]) -> None:
-    """A column gives None or the fill where samples have None, and functions get arrays."""
-    left = [{"__key__": f"k{n}", ".cls": str(n)} for n in range(4)]
-    right = [{"__key__": f"k{n}", ".new.cls": str(n), ".cap.txt": f"c{n}"} for n in (1, 3)]
-    joined = wids.ShardListDataset([str(make_shard("a.tar", left))]).join(
-        wids.ShardListDataset([str(make_shard("b.tar", right))]), missing="fill"
-    )
-    for name in (".cap.txt", ".new.cls"):
-        assert list(joined.column(name)) == [sample[name] for sample in joined]
-        assert list(joined[::-1].column(name)) == [sample[name] for sample in joined[::-1]]
-    assert list(joined.column(".cap.txt", fill="")) == ["", "c1", "", "c3"]
-    assert list(joined.filter(lambda new: new > 0, ".new.cls", fill=0).keys) == ["k1", "k3"]
-
-
-def test_a_function_gets_an_array_of_a_column_that_both_sides_fill(
-    make_shard: Callable[..., Path],
-) -> None:
-    """What one side of a join lacks and the other has leaves no gap."""
-    samples = [{"__key__": f"k{n}", ".txt": "", (".cls" if n < 2 else ".b"): "1"} for n in range(4)]
-    others = [{"__key__": f"k{n}", (".b.cls" if n < 2 else ".cls"): "2"} for n in range(4)]
-    joined = wids.ShardListDataset([str(make_shard("a.tar", samples))]).join(
-        wids.ShardListDataset([str(make_shard("b.tar", others))])
-    )
-    assert list(joined.filter(lambda cls: cls > 1, ".cls", fill=0).keys) == ["k2", "k3"]

@@ -112,27 +112,6 @@ def test_batches_are_those_of_the_sampler(dataset, ranks, num_workers, batch_siz
         assert indexes_of(loader) == [list(batch) for batch in expected]
 
 
-def test_views_and_mixtures_are_read_once(dataset):
-    """Each sample of a filtered view, a concatenation and a mixture comes once an epoch."""
-    few = dataset.filter("cls in (3, 5, 8, 13, 21, 34)")
-    for samples in (few, few + dataset[:4], wids.Mixture([few, dataset], num_samples="all")):
-        iterable = samples.as_iterable(shuffled(samples), batch_size=3)
-        loader = DataLoader(iterable, batch_size=None, num_workers=2)
-        found = [sample["__index__"] for sample in loader]
-        assert sorted(found) == sorted(shuffled(samples))
-
-
-def test_batches_by_cost_are_taken_as_they_are(dataset):
-    """A `BatchSampler` decides which samples a worker reads at a time."""
-    cost = np.arange(NUM_SAMPLES) % 7 + 1
-    batches = wids.BatchSampler(shuffled(dataset), cost=cost, max_cost=20)
-    expected = [
-        index for batch in wids.BatchSampler(shuffled(dataset), cost=cost, max_cost=20)
-        for index in batch
-    ]  # fmt: skip
-    assert [sample["__index__"] for sample in dataset.as_iterable(batches)] == expected
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_order_that_is_repeated_is_warned_of(dataset, persistent):
     """Workers that begin the epoch of the last pass again say so; after `set_epoch` none does."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -197,15 +197,6 @@ def test_numbers_are_values_of_a_column(make_shard: Callable[..., Path], given: 
         dataset.select_keys([5, 7])
 
 
-def test_samples_of_a_view_are_left_out(dataset: wids.ShardListDataset) -> None:
-    """A view, a dataset or its keys stand for the samples with these keys."""
-    for unwanted in (dataset[5:], dataset[::-1][:25], (dataset[5:] + dataset[7:9]).keys):
-        assert keys(dataset.exclude(unwanted)) == KEYS[:5]
-    with pytest.raises(ValueError, match="25 of 30 keys belong to no sample"):
-        dataset[:5].exclude(dataset)
-    assert not len(dataset[:5].exclude(dataset, missing="drop"))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -263,28 +254,6 @@ def test_truth_values_are_no_indexes(dataset: wids.ShardListDataset) -> None:
         dataset.keys[True]
     assert dataset.keys[-2:0:-20] == KEYS[-2:0:-20]
     assert dataset[::2].made == ("[::2]",)
-
-
-def test_keys_are_those_of_shards_that_were_replaced(make_shard: Callable[..., Path]) -> None:
-    """After a look-up, samples of shards replaced since are not chosen by their old keys."""
-
-    def write(order: Sequence[int]) -> list[str]:
-        paths = []
-        for shard in range(3):
-            samples = [{"__key__": f"{i:04d}", ".cls": str(i)} for i in order[10 * shard :][:10]]
-            fresh = make_shard(f"fresh-{shard}.tar", samples)
-            paths.append(str(fresh.replace(fresh.with_name(f"{shard}.tar"))))
-        return paths
-
-    dataset = wids.ShardListDataset(write(range(30)))
-    assert dataset.index_of("0001") == 1
-    write([(7 * i + 3) % 30 for i in range(30)])
-    for _ in range(2):
-        with pytest.raises(wids.FetchError, match=r"/\d\.tar: the shard was replaced since"):
-            list(dataset.exclude(["0000", "0001", "0002"]))
-    again = wids.ShardListDataset(write([(7 * i + 3) % 30 for i in range(30)]))
-    left = {sample["__key__"] for sample in again.exclude(["0000", "0001", "0002"])}
-    assert left == {f"{i:04d}" for i in range(3, 30)}
 
 
 def test_keys_may_be_a_column_of_pyarrow(make_shard: Callable[..., Path]) -> None:

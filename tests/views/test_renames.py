@@ -117,23 +117,6 @@ def test_batches_of_unlike_files_are_made_field_by_field(folder: Path) -> None:
     assert batch[".image"].numpy().tolist() == [arrays[i][".image"].tolist() for i in range(5)]
 
 
-def test_a_joined_field_comes_first_where_it_is_there(folder: Path) -> None:
-    """What a join gives as None counts as missing, in samples, columns and gathered fields."""
-    dataset = wids.open(folder / "s.json")
-    table = {"key": ["k03", "k05", "k09"], "words": ["three", "five", None]}
-    joined = dataset.join(table, missing="fill").rename({".text": ".words;.new.txt;.txt"})
-    wanted = [stored(n).get(".new.txt", f"old {n}") for n in range(COUNT)]
-    wanted[3], wanted[5] = "three", "five"
-    assert [sample[".text"] for sample in joined] == wanted
-    assert list(joined.column(".text")) == list(joined.gather(range(COUNT), ".text")) == wanted
-    assert [bytes(joined.read_raw(n)[".text"]).decode() for n in range(COUNT)] == wanted
-    assert [joined.open_field(n, ".text").read().decode() for n in range(COUNT)] == wanted
-    right = dataset.rename({".image": ".png;.jpg", ".said.txt": ".txt"})
-    both = dataset.with_options(fields=[".cls"]).join(right.with_options(fields=[".said.txt"]))
-    assert list(both.column(".said.txt")) == [f"old {n}" for n in range(COUNT)]
-    assert {*both[4]} & {".txt", ".cls", ".said.txt"} == {".cls", ".said.txt"}
-
-
 def test_missing_fields_are_filled_or_named(folder: Path) -> None:
     """A sample without any of the fields lacks the new one."""
     view = wids.open(folder / "s.json").rename(IMAGE)

@@ -46,11 +46,7 @@ def edited(path: Path, **changes: Any) -> Path:
 
 
 CHOICES: dict[str, Callable[[Any], Any]] = {
-    "range": lambda dataset: dataset[10:2000:3],
-    "list": lambda dataset: dataset[[7, 7, 2999]],
-    "dense": lambda dataset: dataset.filter("cls is distinct from 4"),
     "thin": lambda dataset: dataset.take(150, 1),
-    "any order": lambda dataset: dataset.order_by("cls")[:2500],
     "two": lambda dataset: wids.concat([dataset.take(300), dataset[5:]], names=["a", "b"]).take(
         500
     ),
@@ -105,18 +101,6 @@ def test_a_saved_join_keeps_the_fields_of_its_sides(
     some = wids.open(tmp_path / "j.json", cache_dir=None, fields=[".cls"])
     assert [each.get(".cls") for each in some] == [each.get(".cls") for each in joined]
     assert not any(".txt" in each for each in some)
-
-
-def test_fields_chosen_of_a_saved_join_are_no_slip(
-    make_shard: Callable[..., Path], tmp_path: Path
-) -> None:
-    """No warning says that a renamed field is missing, which was not read."""
-    left, right = sides(make_shard)
-    left.join(right, rename={".txt": ".n.txt", ".cls": ".n.cls"}).save(tmp_path / "j.json")
-    opened = wids.open(tmp_path / "j.json", cache_dir=None)
-    assert len(opened.filter("\"n.txt\" = 'right'")) == 4
-    again = wids.open(tmp_path / "j.json", cache_dir=None, fields=[".n.cls"])
-    assert again[0][".n.cls"] == 9
 
 
 def test_excluded_keys_do_not_come_back(make_shard: Callable[..., Path], tmp_path: Path) -> None:
@@ -419,17 +403,6 @@ def test_an_array_of_numbers_is_no_list_of_keys(folder: Path) -> None:
     assert keys(opened) == [KEYS[0], *KEYS[2:]]
 
 
-def test_a_damaged_file_of_indexes_is_refused(folder: Path) -> None:
-    """One byte more or less in it is noticed before a sample is read."""
-    wids.ShardListDataset(folder / "train.json").take(300).save(folder / "thin.json")
-    file = folder / "thin.rows"
-    data = bytearray(file.read_bytes())
-    data[-3] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(wids.SpecError, match="damaged"):
-        wids.open(folder / "thin.json")
-
-
 def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]) -> None:
     """A document of a few lines leaves samples out, replaces fields, and appends a dataset."""
     make_shard("data/fix.tar", [{"__key__": "k0007", ".cls": "77", ".txt": "new"}])
@@ -452,28 +425,6 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]
     edited(folder / "v2.json", exclude=["k0000"], patch=None, append=None, base="v1.json")
     (folder / "v1.json").write_text(json.dumps(document))
     assert keys(wids.open(folder / "v2.json")) == [*KEYS[3:], "m1"]
-
-
-def test_a_patch_of_scattered_samples_keeps_the_lengths(
-    folder: Path, make_shard: Callable[..., Path]
-) -> None:
-    """Samplers keep to the shards of the base, also those of a filter over the patched samples."""
-    base = wids.ShardListDataset(folder / "train.json")
-    chosen = KEYS[1::3]
-    make_shard("data/fix.tar", [{"__key__": key, ".txt": "new"} for key in chosen])
-    document = {"wids_version": 3, "base": "train.json", "patch": "fix.tar"}
-    (folder / "v4.json").write_text(json.dumps(document))
-    patched = wids.open(folder / "v4.json")
-    assert list(patched.made) == ["patch('fix.tar')"]
-    assert list(patched.lengths) == list(base.lengths)
-    for index in range(0, len(base), 7):
-        assert patched.locate(index).shard.url == base.locate(index).shard.url
-    new = patched.filter("txt = 'new'")
-    assert keys(new) == chosen
-    assert list(new.lengths) == list(base.select(np.arange(1, len(base), 3)).lengths)
-    # Samples of a list are in no shard, also inside of a further concatenation.
-    outer = wids.concat([wids.concat([base, [{"n": 1}, {"n": 2}]])[::-1], base[:1]])
-    assert sum(outer[::-1].lengths) == len(base) + 3
 
 
 def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..., Path]) -> None:
@@ -612,18 +563,6 @@ def test_a_saved_view_is_no_spec_to_merge(folder: Path, capsys: pytest.CaptureFi
     missing = str(folder / "none.tar")
     assert main(["create", missing, "-o", str(folder / "all.json")]) == 1
     assert capsys.readouterr().err.count(missing) == 1
-
-
-def test_indexes_of_another_view_are_refused(folder: Path) -> None:
-    """A file of as many indexes as the document's own is not taken for it."""
-    dataset = wids.ShardListDataset(folder / "train.json")
-    rng = np.random.default_rng(7)
-    for name in ("one", "two"):
-        dataset.select(rng.permutation(1000)).save(folder / f"{name}.json")
-    assert len(set(wids.open(folder / "one.json").keys)) == 1000
-    (folder / "two.rows").replace(folder / "one.rows")
-    with pytest.raises(wids.SpecError, match=r"one\.rows holds the rows of another view"):
-        wids.open(folder / "one.json")
 
 
 @pytest.mark.parametrize("given", ["a folder", "a list"])

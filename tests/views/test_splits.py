@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import wids
-from wids.cli import main
 
 COUNT = 3000
 SPEAKERS = 1500
@@ -123,16 +122,6 @@ def test_parts_of_different_splits_are_put_together(folder: Path) -> None:
     for each in (first, second):
         share = len(numbers(parts[0]["b"]) & numbers(each)) / len(each)
         assert abs(share - 0.1) < 4 * (0.09 / len(each)) ** 0.5
-
-
-def test_a_part_is_split_on_the_command_line(folder: Path, tmp_path: Path) -> None:
-    """The documents that `wids select --split` writes can be split again."""
-    pattern = str(tmp_path / "{split}.json")
-    for source, split in (("all.json", "train=.9,val=.1"), ("train.json", "fit=.9,dev=.1")):
-        home = folder if source == "all.json" else tmp_path
-        assert main(["select", str(home / source), "--split", split, "-o", pattern]) == 0
-    sizes = {name: len(wids.open(tmp_path / f"{name}.json")) for name in ("train", "dev")}
-    assert abs(sizes["dev"] - 0.1 * sizes["train"]) < 4 * (0.09 * sizes["train"]) ** 0.5
 
 
 @pytest.mark.parametrize("lineage", [5, "train", "0" * 15])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.server import ShardServer
-from torch.utils.data import DataLoader
 
 import wids
 from wids.cli import main
@@ -80,24 +79,6 @@ def test_windows_are_those_of_an_episode(
             assert torch.equal(batch[".png"][..., 0, 0, 0], batch[".cls"])
             found |= dict(zip(batch["__index__"].tolist(), batch[".cls"].tolist(), strict=True))
         assert [found[index] for index in range(len(view))] == expected
-
-
-def test_epochs_are_exact_over_ranks_and_processes(folder: Path) -> None:
-    """Each window comes once, whatever rank and worker read it."""
-    clips = wids.open(folder / "s.json").windows(after=2, within=".json:episode", ends="drop")
-    numbers = []
-    for rank in range(2):
-        sampler = wids.DistributedShardSampler(clips, num_replicas=2, rank=rank, shuffle=True)
-        collated = DataLoader(
-            clips.with_options(fields=[".cls"]),
-            batch_size=3,
-            sampler=sampler,
-            num_workers=2 * rank,
-            collate_fn=wids.collate,
-        )
-        numbers += [window for batch in collated for window in batch[".cls"].tolist()]
-    expected = wanted([0, 1, 2], drop=True)
-    assert sorted({tuple(window) for window in numbers}) == sorted(map(tuple, expected))
 
 
 def test_what_chooses_takes_the_sample_itself(folder: Path) -> None:

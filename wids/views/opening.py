@@ -148,7 +148,7 @@ _TABLE: _Kinds = {
 _SLOT: _Kinds = {"sources": _OBJECTS, "rows": _OBJECT}
 _SOURCE: _Kinds = {"dataset": _COUNT, "name": _TEXT, "steps": _OBJECTS}
 _STEP: _Kinds = {
-    "names": _OBJECT,
+    "names": ("an object with a list of extensions for each", _are_names),
     "before": _SLOTS,
     "after": _SLOTS,
     "join": _COUNT,
