@@ -1,4 +1,4 @@
-"""What every `ShardList` must do alike: the members that tools and the page ask for."""
+"""What a `ShardList` does alike however its shards are read: the members that tools ask for."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_rules_are_those_that_it_was_opened_with(folder: Path) -> None:
 def test_the_fields_that_are_read_are_told(open_dataset: Open, fields: list[str] | None) -> None:
     """None stands for all of them; the order is the caller's."""
     with open_dataset(fields=fields) as dataset:
-        assert dataset.wanted_fields == (None if fields is None else tuple(fields))
+        assert dataset.pipeline.fields == (None if fields is None else tuple(fields))
         names = {name for name in dataset[0] if name.startswith(".")}
         assert names == set(fields or (".txt", ".cls", ".json"))
 

@@ -154,7 +154,7 @@ def _fields_of_first_sample(dataset: Any) -> list[tuple[str, int]] | None:
             fields.append((parts[1].decode("utf-8", "surrogateescape"), size))
     except (OSError, ValueError):  # missing or no tar; reading a sample raises the error
         return None
-    wanted = dataset.wanted_fields
+    wanted = dataset.pipeline.fields
     return [field for field in fields if wanted is None or field[0] in wanted]
 
 

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder, ErrorHandler
-    from wids.display.notebook import SampleView
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
     from wids.pack.packkeys import PackedKeys
@@ -427,11 +426,6 @@ class ShardList:
     def pipeline(self) -> Pipeline:
         """The pipeline that makes a sample of its raw fields."""
         return self._pipeline
-
-    @property
-    def wanted_fields(self) -> tuple[str, ...] | None:
-        """The extensions that are read; None for all."""
-        return self._pipeline.fields
 
     # One field, or several, of many samples.
 
@@ -912,26 +906,6 @@ class ShardList:
         self.__dict__.update((name, each) for name, each in state.items() if name not in _HOT)
 
     # To look at.
-
-    def show(self, index: int = 0) -> SampleView:
-        """Show one sample: in a notebook as a table with pictures, else as lines of text.
-
-        The fields are shown as stored, without the transformations.
-
-        Args:
-            index: Global index; a negative one counts from the end.
-
-        Returns:
-            A `SampleView`, which a notebook shows as a table and `print` as lines.
-
-        Raises:
-            IndexError: There is no such sample.
-            FetchError: Its shard is remote, and could not be fetched.
-            ShardFormatError: Its shard is no tar, or breaks off.
-        """
-        from wids.reading import describe
-
-        return describe.view_sample(self, check_integer("index", index))
 
     @cached_property
     def class_names(self) -> dict[int, str]:

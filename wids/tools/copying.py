@@ -295,7 +295,7 @@ class PartWriter:
     def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
         """Copy samples in the given order, those of local files as they lie there."""
         batch = self._reader.locate_batch(indexes)
-        wanted = self._reader.wanted_fields
+        wanted = self._reader.pipeline.fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
         far: list[int] = []
         with batch.announced(wanted):

@@ -10,7 +10,6 @@ Within quotes, the same quote is written twice: 'it''s'. The key of a sample is 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,8 @@ import numpy as np
 from wids.base.arguments import check_text
 from wids.base.warn import warn
 from wids.codecs.decode import decode_field
-from wids.codecs.formats import field_kind, wrapper_of
+from wids.codecs.formats import field_kind
+from wids.reading.ragged import equals_fill
 from wids.reading.samplesequence import is_near
 from wids.views.fieldhomes import in_tables
 from wids.views.plan import joined_names, slots_of
@@ -185,7 +185,7 @@ def warn_if_unknown(
         path: Keys and indexes that lead to the value in it.
         fill: What stands for missing values; None and `MISSING` are the concern of the caller.
     """
-    if fill is None or fill is MISSING or not len(values) or not _is_all(values, fill):
+    if fill is None or fill is MISSING or not len(values) or not equals_fill(values, fill).all():
         return
     # The fill may be the value of all samples, too, such as 0.
     for start in range(0, len(samples), _BLOCK):
@@ -205,17 +205,6 @@ def warn_if_unknown(
             return
         said = str(_unknown(samples, field, steps, "column"))
     warn(f"{said}; all {len(values)} values are the fill, {fill!r:.80}: check the name")
-
-
-def _is_all(values: Values, fill: Any) -> bool:
-    """Return whether all values of a column equal a fill."""
-    if isinstance(values, np.ndarray):
-        if not isinstance(fill, int | float | np.number):
-            return False
-        if math.isnan(fill):
-            return values.dtype.kind == "f" and bool(np.isnan(values).all())
-        return bool((values == fill).all())
-    return all(each is fill or bool(np.array_equal(each, fill)) for each in values)
 
 
 def _unknown(
@@ -255,7 +244,12 @@ def _plain_value(extension: str, data: bytes | memoryview | None) -> Any:
     """
     if data is None:
         return MISSING
-    return _PLAIN_VALUES.get(field_kind(extension), _text)(extension, data)
+    if field_kind(extension) not in {"text", "class", "json"}:
+        return bytes(data).decode("utf-8", "replace")
+    try:
+        return decode_field(extension, data)
+    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+        return _UNREADABLE
 
 
 def value_text(column: str, data: bytes | memoryview) -> str | None:
@@ -286,44 +280,3 @@ def value_text(column: str, data: bytes | memoryview) -> str | None:
     if value is None or value is MISSING or value is _UNREADABLE:
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _text(_extension: str, data: bytes | memoryview) -> Any:
-    return bytes(data).decode("utf-8", "replace")
-
-
-def _unpacked_text(extension: str, data: bytes | memoryview) -> Any:
-    return _decoded(extension, data) if wrapper_of(extension) else _text(extension, data)
-
-
-def _class_number(extension: str, data: bytes | memoryview) -> Any:
-    """Return a class as a number if it is one, else as it is written, without blanks around it."""
-    value = _unpacked_text(extension, data)
-    value = value.strip() if isinstance(value, str) else value
-    # Long texts are not parsed, because int() is slow for very long ones.
-    for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
-
-
-def _document(extension: str, data: bytes | memoryview) -> Any:
-    if not extension.lower().endswith(".json"):  # it is compressed, or of a binary format
-        return _decoded(extension, data)
-    try:
-        return json.loads(_text(extension, data))
-    except (ValueError, RecursionError):
-        return _UNREADABLE
-
-
-_PLAIN_VALUES = {"text": _unpacked_text, "class": _class_number, "json": _document}
-
-
-def _decoded(extension: str, data: bytes | memoryview) -> Any:
-    """Decode a field by its extension; `_UNREADABLE` if it is malformed."""
-    try:
-        return decode_field(extension, data)
-    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-        return _UNREADABLE

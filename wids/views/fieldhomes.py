@@ -178,7 +178,9 @@ def _of_sides(
         found.append((both[~gaps], take(values, np.flatnonzero(~gaps)) if gaps.any() else values))
         asked = both[gaps]
         if not is_right:  # what the left has as null is not looked for elsewhere
-            has = _having(slots, before, indexes[asked], rows[asked], name)
+            pairs = zip(rows[asked].tolist(), indexes[asked].tolist(), strict=True)
+            mine = (name in fields_after(slots, before, *pair) for pair in pairs)
+            has = np.fromiter(mine, np.bool_, len(asked))
             found.append((asked[has], _fill(reading.fill, int(has.sum()))))
             asked = asked[~has]
     except DecodeError:
@@ -255,13 +257,6 @@ def _first_of(
             raise
         found.append((some, pack(values) if isinstance(values, list) else values))
     return _in_order(found)
-
-
-def _having(slots: Slots, source: Source, indexes: Integers, rows: Integers, name: str) -> Mask:
-    """Return which samples of a source have a field, as None, too."""
-    at = zip(rows.tolist(), indexes.tolist(), strict=True)
-    has = (name in fields_after(slots, source, *each) for each in at)
-    return np.fromiter(has, np.bool_, len(rows))
 
 
 def _fill(fill: Any, count: int) -> Values:
@@ -353,8 +348,6 @@ def compare_keys(
 
 def _near(leaf: Any, rows: Integers) -> Mask:
     """Return which rows of a dataset can be read without fetching a whole shard."""
-    if not is_sharded(leaf):
-        return np.array([leaf.is_near(row) for row in rows.tolist()], np.bool_)
     shards, of_shard = np.unique(
         np.searchsorted(leaf.cum_lengths, rows, "right"), return_inverse=True
     )

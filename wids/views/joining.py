@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,6 @@ from wids.reading.samplesequence import is_near
 from wids.views.classes import other_classes
 from wids.views.plan import Add, Call, Rename, Slots, first_names, in_both, names_after, slots_of
 from wids.views.tablerows import TableRows
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
 
 __all__ = ["check_fields", "check_new_names", "counterparts", "matching_rows"]
 
@@ -141,7 +137,15 @@ def check_fields(left: Any, right: Any, step: Add) -> None:
         if message := other_classes([left, right]):
             warn(f"join: {message}")
         return
-    _warn_of_classes(left, right, [name for name in names if is_class(name)], theirs is not None)
+    classes = [name for name in names if is_class(name)]
+    # Names of classes are those of the left alone.
+    if (theirs is None or classes) and other_classes([left, right]):
+        named = ", ".join(classes) or "its class fields"
+        warn(
+            "join: the two sides number their classes differently, and names are those of the "
+            f"left; filter {named} of the right by number, not by name, and note that shards "
+            "written from the join have the names of the left alone"
+        )
 
 
 def check_new_names(slots: Slots, step: Rename) -> None:
@@ -170,24 +174,6 @@ def check_new_names(slots: Slots, step: Rename) -> None:
             )
         if known and known.isdisjoint(fields):
             warn(f"rename: {new!r} stands for {', '.join(fields)}, and {shown}")
-
-
-def _warn_of_classes(left: Any, right: Any, extensions: Collection[str], known: bool) -> None:
-    """Warn if both sides number their classes differently, since only names of the left count.
-
-    Args:
-        left: The one side.
-        right: The other one.
-        extensions: Class fields of the right, under their new names.
-        known: Whether these are all of them, or its fields are not known yet.
-    """
-    if (not known or extensions) and other_classes([left, right]):
-        named = ", ".join(extensions) or "its class fields"
-        warn(
-            "join: the two sides number their classes differently, and names are those of the "
-            f"left; filter {named} of the right by number, not by name, and note that shards "
-            "written from the join have the names of the left alone"
-        )
 
 
 def _fields_at_hand(samples: Any) -> list[str] | None:

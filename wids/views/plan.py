@@ -876,7 +876,7 @@ def _stored_in(leaf: Any, row: int, more: Collection[str]) -> dict[str, Any]:
         held = leaf.values_at(row)
         return key | {n: StoredField(n, n, leaf, row) if n in held else None for n in leaf.fields}
     key, fields = leaf.stored_at(row)
-    wanted = leaf.wanted_fields
+    wanted = leaf.pipeline.fields
     return {"__key__": key} | {
         name: StoredField(name, name, leaf, row, offset, nbytes)
         for name, offset, nbytes in fields

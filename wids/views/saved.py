@@ -82,12 +82,15 @@ def save_view(samples: Any, path: str | os.PathLike[str]) -> None:
     target = Path(check_path("path", path))
     if target.suffix != ".json":
         raise ValueError(f"path {str(target)!r}: expected a name that ends in .json")
-    if target.is_file() and target.stat().st_size and not _is_document(target):
-        # Such as the spec of the very dataset, without which no view of it can be opened.
-        raise ValueError(
-            f"path {str(target)!r}: is there already, and is no saved view; choose another name, "
-            "or remove the file first"
-        )
+    if target.is_file() and target.stat().st_size:
+        with target.open("rb") as stream:
+            is_document = _VERSION_KEY.search(stream.read(_HEAD_NBYTES)) is not None
+        # It may be the spec of the very dataset, without which no view of it can be opened.
+        if not is_document:
+            raise ValueError(
+                f"path {str(target)!r}: is there already, and is no saved view; choose another "
+                "name, or remove the file first"
+            )
     writer = _Writer(target)
     document = {**_named(samples, target.stem), **writer.plan(samples)}
     if writer.written.arrays:
@@ -103,12 +106,6 @@ def _named(samples: Any, name: str) -> dict[str, Any]:
     made = list(getattr(samples, "made", ()))
     known = {"wids_version": VERSION, "name": name, "nsamples": len(samples), "made": made}
     return known | ({} if lineage is None else {"lineage": lineage})
-
-
-def _is_document(path: Path) -> bool:
-    """Return whether a file is the document of a view."""
-    with path.open("rb") as stream:
-        return _VERSION_KEY.search(stream.read(_HEAD_NBYTES)) is not None
 
 
 def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str, Any]:

@@ -243,7 +243,14 @@ class Viewable(_Sequence):
                 'arrays, as in filter(lambda cls: cls == 3, ".cls"), got none; a function of a '
                 "sample cannot be given, but SQL can: filter('cls = 3')"
             )
-        values = [_as_array(self._filled_column(name, fill)) for name in columns]
+        values = []
+        for name in columns:
+            found = self._column_with_gaps(name, "columns") if fill is not None else None
+            if not isinstance(found, np.ndarray):
+                found = self._column_named(name, "columns", fill)
+            if not isinstance(found, np.ndarray):  # whose comparisons are not elementwise
+                found = np.fromiter(found, np.object_, len(found))
+            values.append(found)
         try:
             held = condition(*values)
         except (TypeError, LookupError) as error:
@@ -401,29 +408,27 @@ class Viewable(_Sequence):
     def _group_hashes(self, by: Any, argument: str) -> npt.NDArray[np.uint64]:
         from wids.views.splitting import hash_values
 
+        if isinstance(by, str) and by == "key":
+            return self.key_hashes()
+        values = by
         if isinstance(by, str):
-            return (
-                self.key_hashes() if by == "key" else hash_values(self._groups_named(by, argument))
-            )
-        check_sized(argument, by, "a column, or a group for each sample")
-        hashes = hash_values(by)
+            name = argument.rpartition(" ")[2]
+            values = self._column_with_gaps(by, name)
+            lacking = sum(value is MISSING for value in values) if isinstance(values, list) else 0
+            if lacking:
+                there = f"{sql_of(by)} is not null"
+                raise ValueError(
+                    f"{argument}: {lacking} of {len(self)} samples have no value in {by!r}, so no "
+                    f"group; leave them out by filter({there!r}), or make them one group by "
+                    f"{name}=dataset.column({by!r}, fill='none')"
+                )
+        check_sized(argument, values, "a column, or a group for each sample")
+        hashes = hash_values(values)
         if len(hashes) != len(self):
             raise ValueError(
                 f"{argument}: expected a group for each of {len(self)} samples, got {len(hashes)}"
             )
         return hashes
-
-    def _groups_named(self, by: str, argument: str) -> Values:
-        values = self._column_with_gaps(by, argument.rpartition(" ")[2])
-        lacking = sum(value is MISSING for value in values) if isinstance(values, list) else 0
-        if lacking:
-            there = f"{sql_of(by)} is not null"
-            raise ValueError(
-                f"{argument}: {lacking} of {len(self)} samples have no value in {by!r}, so no "
-                f"group; leave them out by filter({there!r}), or make them one group by "
-                f"{argument.rpartition(' ')[2]}=dataset.column({by!r}, fill='none')"
-            )
-        return values
 
     def _column_named(self, name: str, argument: str = "column", fill: Any = None) -> Values:
         if name not in KEY_NAMES:
@@ -437,14 +442,6 @@ class Viewable(_Sequence):
             check_known(self, *column_named(name, argument), argument)
         return values
 
-    def _filled_column(self, name: str, fill: Any) -> Values:
-        """Return a column with `fill` for missing values; raise if no sample has one."""
-        if fill is None:
-            return self._column_named(name, "columns")
-        values = self._column_with_gaps(name, "columns")
-        # With the fill in its gaps a column may be an array, also one that a join has put together.
-        return self._column_named(name, "columns", fill) if isinstance(values, list) else values
-
     def map(self, function: Callable[[Any], Any]) -> View:
         """Return the view whose samples are the results of a function.
 
@@ -455,9 +452,7 @@ class Viewable(_Sequence):
             function: Takes a sample and returns its replacement; picklable, for workers.
         """
         function = check_callable("function", function, "a function of a sample")
-        facts = facts_of(self)
-        made = (*facts.made, f"map({_name_of(function)})")
-        return View(with_step(slots_of(self), Call(function)), facts._replace(made=made))
+        return self._made(with_step(slots_of(self), Call(function)), f"map({_name_of(function)})")
 
     def rename(self, names: Mapping[str, str | Sequence[str]]) -> View:
         """Return the view whose samples have some fields under other names.
@@ -489,10 +484,9 @@ class Viewable(_Sequence):
         step = Rename(
             checked_names(check_mapping("names", names, "old names by new ones"), "names")
         )
-        plan, facts = slots_of(self), facts_of(self)
-        check_new_names(plan, step)
+        check_new_names(slots_of(self), step)
         said = ", ".join(f"{new}: {';'.join(step.names[new])}" for new in step.names)
-        return View(with_step(plan, step), facts._replace(made=(*facts.made, f"rename({said})")))
+        return self._made(with_step(slots_of(self), step), f"rename({said})")
 
     def windows(
         self,
@@ -541,10 +535,8 @@ class Viewable(_Sequence):
         plan = surrounded(slots_of(self), places[:before], places[before:])
         if chosen_rows is not None:
             plan = chosen(plan, chosen_rows)
-        facts = facts_of(self)
         how = within if isinstance(within, str | None) else "groups"
-        made = f"windows({before=}, {after=}, within={how!r}, {stride=}, {ends=})"
-        return View(plan, facts._replace(made=(*facts.made, made)))
+        return self._made(plan, f"windows({before=}, {after=}, within={how!r}, {stride=}, {ends=})")
 
     @property
     def keys(self) -> Keys:
@@ -981,6 +973,8 @@ class Viewable(_Sequence):
     def show(self, index: int = 0) -> SampleView:
         """Show one sample: in a notebook as a table with pictures, else as lines of text.
 
+        The fields are shown as stored, without the transformations.
+
         Args:
             index: A negative one counts from the end.
 
@@ -1065,9 +1059,12 @@ class Viewable(_Sequence):
         return None
 
     def _chosen(self, rows: Rows, made: str, lineage: str | None = None) -> View:
+        return self._made(chosen(slots_of(self), rows), made, lineage)
+
+    def _made(self, plan: Slots, made: str, lineage: str | None = None) -> View:
         facts = facts_of(self)
         known = facts._replace(made=(*facts.made, made), lineage=lineage or facts.lineage)
-        return View(chosen(slots_of(self), rows), known)
+        return View(plan, known)
 
 
 @cache
@@ -1406,13 +1403,6 @@ def _chosen_rows(name: str, chosen: Any, total: int) -> Rows:
     # Unsigned ones that int64 lacks would become negative.
     checked_positions(array[array >= total][:1], total)
     return Rows.of(checked_positions(array.astype(np.int64), total))
-
-
-def _as_array(values: Values) -> npt.NDArray[Any]:
-    """Return a column as an array, whose comparisons are elementwise; texts as objects."""
-    if isinstance(values, np.ndarray):
-        return values
-    return np.fromiter(values, np.object_, len(values))
 
 
 def _refuse_foreign(name: str, values: Any) -> None:
