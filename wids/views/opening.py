@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -306,6 +307,7 @@ def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) ->
         return ShardListDataset(rows, **{**options, **rules[0], "options": merged_header(headers)})
 
 
+@dataclass(frozen=True)
 class _Opener:
     """Opens documents, and the datasets that they name, with the same options.
 
@@ -314,20 +316,14 @@ class _Opener:
         options: Its options.
         documents: Number of documents, each of which names the next, that led here.
         counts: Numbers of what was opened for the view so far.
+        opened: The datasets of this document that were opened so far.
     """
 
-    def __init__(
-        self,
-        make: Open,
-        options: dict[str, Any],
-        documents: int = 0,
-        counts: Counter[str] | None = None,
-    ) -> None:
-        self._make = make
-        self._options = options
-        self._documents = documents
-        self._counts = Counter() if counts is None else counts
-        self._opened: dict[str, Any] = {}
+    make: Open
+    options: dict[str, Any]
+    documents: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    opened: dict[str, Any] = field(default_factory=dict)
 
     def open(self, source: Any) -> Any:
         """Open the view or dataset that a location names, or the parts of a list as one."""
@@ -343,17 +339,17 @@ class _Opener:
             return self._document(dict(source), "")
         document = _saved_document(source)
         if document is None:
-            return self._make(source, **self._options)
+            return self.make(source, **self.options)
         return self._document(document, os.fspath(source))
 
     def _document(self, node: dict[str, Any], home: str) -> Any:
         """Open the view of a document."""
-        fields = self._options.get("fields")
+        fields = self.options.get("fields")
         if fields is None:
             return self.view(node, home)
         # They are names in the view: a join may have renamed those of its sides.
-        options = {name: self._options[name] for name in self._options if name != "fields"}
-        whole = _Opener(self._make, options, self._documents, self._counts).view(node, home)
+        options = {name: self.options[name] for name in self.options if name != "fields"}
+        whole = replace(self, options=options, opened={}).view(node, home)
         return whole.with_options(fields=fields)
 
     def view(self, node: dict[str, Any], home: str) -> Any:
@@ -364,7 +360,7 @@ class _Opener:
             home: Its location.
         """
         where = _name_of(home)
-        if self._documents > _MOST_DOCUMENTS:
+        if self.documents > _MOST_DOCUMENTS:
             raise SpecError(
                 f"{where}: saved views nest more than {_MOST_DOCUMENTS} deep, each the base of the "
                 "one before; correct a document that names itself, or open an inner one and save "
@@ -385,9 +381,9 @@ class _Opener:
         """Open a base: the location of a dataset or a view, or the object of one of them."""
         if isinstance(node, str):
             self._count("documents and datasets", _name_of(home))
-            return self._inner({}).open(self._located(node, home))
+            return self._inner().open(self._located(node, home))
         if isinstance(node, dict) and {"slots", "base"} & node.keys():
-            return self._inner({}).view(node, home)
+            return self._inner().view(node, home)
         if isinstance(node, dict):
             return self._dataset(node, home)
         raise SpecError(
@@ -537,14 +533,14 @@ class _Opener:
             )
         return rows
 
-    def _inner(self, options: dict[str, Any]) -> _Opener:
-        """Return an opener of the documents inside this one; these options take precedence."""
-        return _Opener(self._make, self._options | options, self._documents + 1, self._counts)
+    def _inner(self) -> _Opener:
+        """Return an opener of the documents inside this one."""
+        return replace(self, documents=self.documents + 1, opened={})
 
     def _count(self, what: str, where: str) -> None:
         """Count what is opened; kilobytes may name each other millions of times."""
-        self._counts[what] += 1
-        if self._counts[what] > (most := _MOST_IN_ALL[what]):
+        self.counts[what] += 1
+        if self.counts[what] > (most := _MOST_IN_ALL[what]):
             raise SpecError(
                 f"{where}: expected at most {most} {what} in all, found more; write the samples "
                 "as shards (wids.reshard), or merge the specs of datasets (`wids merge`)"
@@ -556,10 +552,10 @@ class _Opener:
         _check(node, _DATASET, where)
         # What differs in its fields alone is opened once.
         known = json.dumps([home, {key: node[key] for key in node if key != "fields"}], default=str)
-        if known not in self._opened:
+        if known not in self.opened:
             self._count("documents and datasets", where)
-            self._opened[known] = self._dataset_anew(node, home)
-        dataset, fields = self._opened[known], node.get("fields")
+            self.opened[known] = self._dataset_anew(node, home)
+        dataset, fields = self.opened[known], node.get("fields")
         if fields is None:
             return dataset
         return dataset.with_options(fields=fields, missing_ok=fields)
@@ -569,9 +565,9 @@ class _Opener:
         rules_of(node, where)
         own = {name: node[name] for name in USUAL_RULES if name in node}
         for name, kept in own.items():
-            if self._options.get(name) not in (None, kept):
+            if self.options.get(name) not in (None, kept):
                 warn(
-                    f"{where}: {name}={self._options[name]!r} has no effect, since the samples of "
+                    f"{where}: {name}={self.options[name]!r} has no effect, since the samples of "
                     f"the view were chosen with {kept!r}"
                 )
         kept = node.get("options") or {}
@@ -580,9 +576,9 @@ class _Opener:
                 f"{where}: options: expected top-level keys without shards and base, found "
                 f"{_shown(kept)}"
             )
-        if self._options.get("dataset_name"):
+        if self.options.get("dataset_name"):
             kept = {key: kept[key] for key in kept if key != "name"}
-        if options := kept | (self._options.get("options") or {}):  # those given now count
+        if options := kept | (self.options.get("options") or {}):  # those given now count
             own["options"] = options
         if "spec" in node:
             location = self._located(node["spec"], home)
@@ -594,15 +590,15 @@ class _Opener:
                         f"{where}: its dataset {display_url(str(path))} is not there; move the "
                         "document and the dataset alike, or save the view again"
                     )
-            dataset: Any = self._make(location, **self._options | own)
+            dataset: Any = self.make(location, **self.options | own)
         elif node.get("shardlist") is not None:
-            allow_local = bool(self._options.get("allow_local"))
+            allow_local = bool(self.options.get("allow_local"))
             listed = {"shardlist": node["shardlist"]}
             rows = [
                 dict(row) for row in DatasetSpec.parse(listed, home, allow_local=allow_local).shards
             ]
             shown = f"{where}: {len(rows)} shards"
-            dataset = self._make(rows, **self._options | own)
+            dataset = self.make(rows, **self.options | own)
         else:
             raise SpecError(
                 f"{where}: expected a dataset with 'spec' or 'shardlist', found "
@@ -689,7 +685,7 @@ class _Opener:
         """Raise SpecError for a pipe or a device, and for a local file that a server names."""
         if not is_local(location):
             return
-        if not (is_local(home) or self._options.get("allow_local")):
+        if not (is_local(home) or self.options.get("allow_local")):
             raise SpecError(
                 f"{_name_of(home)}: {location!r:.200} is a file of this machine, which a "
                 "document from a server may not name; allow_local=True permits it"
