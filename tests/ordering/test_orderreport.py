@@ -75,11 +75,12 @@ def test_the_ends_of_an_epoch_are_as_mixed_as_its_middle(shards, uneven):
         for end in (each.shards_per_batch_first, each.shards_per_batch_last)
     ]
     assert sum(ends) / len(ends) >= 0.95
-    assert min(ends) >= 0.85
+    assert min(ends) >= 0.8
     for report in reports:
         assert report.shards_per_batch_least >= 0.55 * report.shards_per_batch
-        assert report.downloads == report.downloads_least == shards
-        # Shards of uneven lengths end when they end, now and then two at once.
+        assert report.downloads_least == shards
+        # Shards of uneven lengths end when they end, now and then some at once.
+        assert report.downloads <= shards + uneven
         assert report.new_shards_max <= 3 + 2 * uneven
 
 

@@ -114,8 +114,8 @@ class MixtureOrder:
             before = (self._firsts - stream + self._spec.streams - 1) // self._spec.streams
             spec = self._spec
             key = derive_key(spec.seed, spec.epoch, _MERGE, stream) if spec.shuffle else None
-            lengths = np.diff(before)
-            self._merges[stream] = Interleave(lengths, _ELEMENTS * lengths.size, key)
+            bounds, parts = before - before[0], np.arange(before.size)
+            self._merges[stream] = Interleave(bounds, parts, _ELEMENTS * (parts.size - 1), key)
         return self._merges[stream]
 
     def _draw(self, part: int, draws: Integers) -> Integers:

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from wids.ordering.permute import (
+    GOLDEN,
     Integers,
     array_hash,
     derive_key,
-    derive_keys,
     permute,
     shuffle_windows,
     shuffled,
@@ -52,9 +52,14 @@ MOST_CHUNKS = 1 << 24  # their tables take 400 MB
 
 # Purposes of the keys that are derived from a seed.
 _LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
-# Positions of a block for each sequence. With more, a rank that has a stream of its own draws less
-# evenly from the sequences; with fewer, ranks that share a stream take longer.
-_ELEMENTS = 2
+# Most positions of a block for each sequence. The more, the faster where many ranks share a stream.
+_ELEMENTS = 64
+# A block is this part of a chunk at most, so that few have the ends of two chunks.
+_PART_OF_CHUNK = 16
+# Between the rounds of a block. Multiples of it are spread evenly.
+_GOLDEN_SECTION = 0.618
+# Blocks for each position of which a table is made, if all blocks between are in it.
+_DENSE = 8
 # Positions that are looked up at a time, whose tables fit into the processor's cache.
 _PIECE = 8192
 
@@ -178,19 +183,23 @@ def _running_total(sizes: Integers) -> Integers:
 
 
 class Interleave:
-    """Several sequences merged evenly into one: each position is an element of one of them.
+    """Sequences of pieces merged evenly into one order: maps positions to pieces.
 
-    The positions are cut into blocks of about `block` positions. Before block `i` of `num_blocks`,
-    `x_s(i)` elements of sequence `s` have been taken, where
+    The pieces lie end to end in a line, and a sequence is some adjacent ones. The positions are cut
+    into blocks of about `block` positions. Before block `i` of `num_blocks`, `x_s(i)` elements of
+    sequence `s` have been taken, where
 
         x_s(i) = lengths[s] * i // num_blocks + leads[s] * min(i, num_blocks - i, ramp) // ramp
 
     so that all sequences begin and end together, and each is ahead of its even share by its lead
-    in between. A block takes `x_s(i + 1) - x_s(i)` elements of each sequence, in a random order.
+    in between. A block takes `x_s(i + 1) - x_s(i)` elements of each sequence. They lie sequence
+    after sequence, and are read in rounds: a round takes one element of each `k`-th part of the
+    block, so it has each sequence about once.
 
     Args:
-        lengths: Elements of each sequence; int64, shape `(k,)`.
-        block: Turns of a block, at least 1.
+        bounds: Where each piece begins in the line, and where the last one ends; int64.
+        firsts: First piece of each sequence, and the number of pieces; int64, shape `(k + 1,)`.
+        block: Positions of a block, at least 1.
         key: Key of the order in the blocks; None to take the sequences one by one.
         leads: Elements that each sequence is ahead of the others, or behind; None for none.
         ramp: Number of blocks in which the sequences gain their leads.
@@ -198,17 +207,18 @@ class Interleave:
 
     def __init__(
         self,
-        lengths: Integers,
+        bounds: Integers,
+        firsts: Integers,
         block: int,
         key: int | None,
         leads: Integers | None = None,
         ramp: int = 1,
     ) -> None:
-        self.lengths = lengths
-        self.total = int(lengths.sum())
+        self._bounds, self._firsts, self._key = bounds, firsts, key
+        self._lengths = lengths = np.diff(bounds[firsts])
+        self.total = int(bounds[-1])
         # Products of positions and blocks stay below 2**63.
         self.num_blocks = max(1, min(self.total // block, (1 << 62) // max(1, self.total)))
-        self._key, self._bits = key, (block - 1).bit_length()
         self._ramp = min(ramp, self.num_blocks // 2)
         self._leads = np.zeros_like(lengths)
         if leads is not None and self.num_blocks > 1:
@@ -225,7 +235,7 @@ class Interleave:
     def _taken(self, blocks: Integers) -> Integers:
         """Return `x_s` before each of some blocks; shape `(num_blocks, k)`."""
         ramp = np.minimum(np.minimum(blocks, self.num_blocks - blocks), self._ramp)
-        taken = self.lengths * blocks[:, None]
+        taken = self._lengths * blocks[:, None]
         taken //= self.num_blocks
         if ramp.min() == self._ramp:  # in the middle, where a division is saved
             taken += self._leads
@@ -234,39 +244,76 @@ class Interleave:
         return taken
 
     def at(self, positions: Integers) -> tuple[Integers, Integers]:
-        """Return the sequence of each position, and the offset in that sequence."""
-        if self.lengths.size == 1 or not positions.size:
-            return np.zeros_like(positions), positions
-        if self._key is not None and self._bits:
-            positions = shuffle_windows(positions, self.total, self._bits, self._key)
-        sequences, offsets = np.empty_like(positions), np.empty_like(positions)
+        """Return the piece of each position, and the offset in that piece."""
+        if self._key is None or self._lengths.size == 1 or not positions.size:
+            pieces = np.searchsorted(self._bounds, positions, side="right") - 1
+            return pieces, positions - self._bounds[pieces]
+        # Ranks take every so many positions, so those of a round are shuffled.
+        bits = (self._lengths.size - 1).bit_length()
+        positions = shuffle_windows(positions, self.total, bits, self._key)
+        pieces, offsets = np.empty_like(positions), np.empty_like(positions)
         for start in range(0, positions.size, _PIECE):
             part = slice(start, start + _PIECE)
-            sequences[part], offsets[part] = self._find(positions[part])
-        return sequences, offsets
+            pieces[part], offsets[part] = self._find(positions[part])
+        return pieces, offsets
 
     def _find(self, positions: Integers) -> tuple[Integers, Integers]:
-        """Return sequence and offset of shuffled positions, by a table of blocks."""
-        guess = np.interp(positions, *self._ends).astype(np.int64)
-        low, high = int(guess.min()) - self._margin, int(guess.max()) + self._margin + 1
-        # A table of all blocks between, unless most of them hold none of the positions.
-        dense = high - low <= positions.size * (2 * self._margin + 2)
-        if dense:
-            blocks = np.arange(max(0, low), min(high, self.num_blocks) + 1)
-        else:
+        """Return piece and offset of shuffled positions, by a table of their blocks."""
+        k = self._lengths.size
+        low, high = np.interp([positions.min(), positions.max()], *self._ends).astype(np.int64)
+        stop = min(high + self._margin + 1, self.num_blocks)
+        blocks = np.arange(max(0, low - self._margin), stop + 1)
+        if blocks.size > _DENSE * positions.size:  # most of them hold none of the positions
+            guess = np.interp(positions, *self._ends).astype(np.int64)
             near = np.arange(-self._margin, self._margin + 2)
             blocks = np.unique((guess[:, None] + near).clip(0, self.num_blocks))
         taken = self._taken(blocks)
-        # How many positions each sequence has in each block; within a block, sequence after
-        # sequence. Blocks that are left out count as one, in which none of the positions lies.
-        counts = np.diff(taken, axis=0).ravel()
-        firsts = _running_total(counts)
-        positions = positions - taken[0].sum()
-        if dense:
-            cells = np.repeat(np.arange(counts.size), counts)[positions]
-        else:
-            cells = np.searchsorted(firsts, positions, side="right") - 1
-        return cells % self.lengths.size, taken.ravel()[cells] + positions - firsts[cells]
+        begins = taken.sum(1)
+        rows = np.searchsorted(begins, positions, side="right") - 1
+        sizes = np.diff(begins)
+        widths = -(-sizes // k)
+        steps = (widths * _GOLDEN_SECTION).astype(np.int64)
+        (common,) = np.nonzero(np.gcd(steps, widths) > 1)
+        while common.size:
+            steps[common] += 1
+            common = common[np.gcd(steps[common], widths[common]) > 1]
+        sizes, widths, steps = sizes[rows], widths[rows], steps[rows]
+        places = _in_rounds(positions - begins[rows], k, widths, steps)
+        # The last part may be shorter: a place beyond the end is mapped again.
+        (astray,) = np.nonzero(places >= sizes)
+        while astray.size:
+            places[astray] = _in_rounds(places[astray], k, widths[astray], steps[astray])
+            astray = astray[places[astray] >= sizes[astray]]
+        # A cell is what a block takes of a sequence. Most have about the same size.
+        firsts = _running_total(np.diff(taken, axis=0).ravel())
+        cells = rows * k + (places * k / sizes).astype(np.int64)
+        places += firsts[rows * k]
+        (astray,) = np.nonzero((places < firsts[cells]) | (places >= firsts[cells + 1]))
+        cells[astray] = np.searchsorted(firsts, places[astray], side="right") - 1
+        starts = taken[:-1] + self._bounds[self._firsts[:-1]]
+        pieces = (np.searchsorted(self._bounds, starts.T, side="right") - 1).T.ravel()[cells]
+        places += (starts.ravel() - firsts[:-1])[cells]
+        # Few cells are of more than one piece.
+        (astray,) = np.nonzero(places >= self._bounds[pieces + 1])
+        pieces[astray] = np.searchsorted(self._bounds, places[astray], side="right") - 1
+        return pieces, places - self._bounds[pieces]
+
+
+def _in_rounds(numbers: Integers, k: int, widths: Integers, steps: Integers) -> Integers:
+    """Permute the numbers of a grid of `k` rows: number `i` is in row `i % k`.
+
+    Args:
+        numbers: Numbers in `[0, k * width)`.
+        k: Number of rows, one after the other.
+        widths: Length of the rows, for each number.
+        steps: Distance in a row from one round to the next; it has no factor in common with the
+            width.
+    """
+    rounds = numbers // k
+    rows = numbers - rounds * k
+    rounds *= steps
+    rounds -= (rounds / widths).astype(np.int64) * widths
+    return rows * widths + rounds
 
 
 class EpochOrder:
@@ -305,8 +352,11 @@ class EpochOrder:
                 positions = permute(positions, self.num_samples, derive_key(self.key, _ALL))
             return positions + self.chunks.first
         inside, streams = np.divmod(positions, spec.streams)
+        numbers = np.flatnonzero(np.bincount(streams)).tolist()
+        if len(numbers) == 1:  # as for a rank, mostly
+            return self._stream(numbers[0]).at(inside)
         indexes = np.empty_like(positions)
-        for number in np.flatnonzero(np.bincount(streams)).tolist():
+        for number in numbers:
             (mine,) = np.nonzero(streams == number)
             indexes[mine] = self._stream(number).at(inside[mine])
         return indexes
@@ -368,36 +418,40 @@ class _Stream:
 
     def __init__(self, order: EpochOrder, number: int, firsts: Integers, sizes: Integers) -> None:
         spec = order.spec
-        self._firsts = firsts
-        self._bounds = _running_total(sizes)
+        self._firsts, self._sizes, bounds = firsts, sizes, _running_total(sizes)
         self._key = derive_key(order.key, _SAMPLES) if spec.shuffle else None
-        k = max(1, min(spec.interleave, sizes.size)) if spec.shuffles_chunks else 1
-        # Where each sequence begins: it has whole pieces, so none is read by two sequences.
-        self._begins = self._bounds[np.arange(k + 1) * sizes.size // k]
-        lengths = np.diff(self._begins)
+        # The first piece of each sequence. It has whole pieces, so no two sequences read one.
+        if not spec.shuffles_chunks:
+            starts = np.array([0, sizes.size])
+        elif sizes.size <= spec.interleave:
+            starts = np.arange(sizes.size + 1)
+        else:  # sequences of equal length begin with the nearest piece
+            cuts = bounds[-1] * np.arange(spec.interleave + 1) // spec.interleave
+            starts = np.searchsorted(bounds[:-1] + sizes / 2, cuts)
+            starts = starts[np.diff(starts, prepend=-1) > 0]
+        k = starts.size - 1
         chunk = max(1, order.num_samples // max(1, order.chunks.sizes.size))
         # Sequences come to their next chunks one after the other, over all streams, so that few
         # shards are fetched at a time: by half a chunk they are ahead of the mean, or behind. A
         # sequence of one chunk has no next one.
         shifts = 2 * (np.arange(k) * spec.streams + number) + 1 - k * spec.streams
-        leads = np.where(lengths > chunk, shifts * chunk // (2 * k * spec.streams), 0)
-        block = k * min(_ELEMENTS, max(1, chunk // _ELEMENTS))
+        leads = shifts * chunk // (2 * k * spec.streams) * (np.diff(bounds[starts]) > chunk)
+        block = max(2 * k, min(_ELEMENTS * k, chunk // _PART_OF_CHUNK))
         key = derive_key(order.key, _BLOCKS, number)
         # They gain their leads while each goes through one chunk.
-        self._merge = Interleave(lengths, block, key, leads, ramp=-(-k * chunk // block))
+        self._merge = Interleave(bounds, starts, block, key, leads, ramp=-(-k * chunk // block))
 
     def at(self, positions: Integers) -> Integers:
-        sequences, offsets = self._merge.at(positions)
-        offsets = offsets + self._begins[sequences]
-        pieces = np.searchsorted(self._bounds, offsets, side="right") - 1
-        begins = self._bounds[pieces]
-        offsets = offsets - begins
-        if self._key is not None:
-            sizes = self._bounds[pieces + 1] - begins
-            keys = derive_keys(self._key, self._firsts[pieces])
-            offsets = permute(offsets, sizes, keys)
-        indexes: Integers = self._firsts[pieces] + offsets
-        return indexes
+        pieces, offsets = self._merge.at(positions)
+        firsts = self._firsts[pieces]
+        if self._key is None:
+            return firsts + offsets
+        sizes = self._sizes[pieces]
+        if sizes.size and sizes.min() == sizes.max():
+            sizes = sizes[:1]  # a fifth of the time is saved
+        # Multiples of it lie far apart, which is all that `permute` needs of keys.
+        keys = firsts.view(np.uint64) * GOLDEN + np.uint64(self._key)
+        return firsts + permute(offsets, sizes, keys)
 
 
 @dataclass(frozen=True)

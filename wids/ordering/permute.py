@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "GOLDEN",
     "Integers",
     "Keys",
     "array_hash",
@@ -38,7 +39,8 @@ Integers: TypeAlias = NDArray[np.int64]
 Keys: TypeAlias = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 by the golden ratio
+_INCREMENT = int(GOLDEN)
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 # Constants of NumPy types, since converting a Python number costs as much as the arithmetic with
 # it in short arrays.
@@ -65,7 +67,7 @@ def derive_key(*parts: int) -> int:
     """
     key = 0
     for part in parts:
-        key = (key ^ part) + _GOLDEN & _MASK
+        key = (key ^ part) + _INCREMENT & _MASK
         key = (key ^ key >> 30) * _MIX_1 & _MASK
         key = (key ^ key >> 27) * _MIX_2 & _MASK
         key ^= key >> 31
@@ -86,7 +88,7 @@ def derive_keys(key: int, parts: Integers) -> Keys:
     True
     """
     mixed = np.atleast_1d(parts).view(np.uint64) ^ np.uint64(key)
-    mixed += np.uint64(_GOLDEN)
+    mixed += GOLDEN
     mixed ^= mixed >> np.uint64(30)
     mixed *= _FACTOR_1
     mixed ^= mixed >> np.uint64(27)
@@ -183,9 +185,9 @@ def _shuffle_bits(numbers: Integers, bits: int, keys: Keys) -> Integers:
     images = numbers.astype(np.uint64)
     mask, half = np.uint64((1 << bits) - 1), np.uint64((bits + 1) // 2)
     # A multiplication by an odd number and an addition move low bits up; folding moves high bits
-    # down. With three rounds, the numbers of one rank in a window are so alike that some of its
-    # batches come from half as many chunks as the others.
-    for shift in (0, 13, 26, 39):
+    # down. (With three rounds, some batches of a rank come from half as many chunks as others if a
+    # window has 256 numbers; windows of the order are as long as a round of its sequences.)
+    for shift in (0, 16, 32):
         images ^= images >> half
         images *= keys >> np.uint64(shift) | _ONE
         images += keys >> np.uint64(shift + 8)

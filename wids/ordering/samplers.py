@@ -56,7 +56,7 @@ __all__ = [
 
 # The first blocks are small, so that the first batch does not wait for thousands of indexes.
 # Later blocks are large, because the time of NumPy's calls is shared by all indexes of a block.
-_FIRST_BLOCK, _LAST_BLOCK = 256, 16384
+_FIRST_BLOCK, _LAST_BLOCK = 256, 32768
 _NUM_PROBED = 16  # samples whose locations are compared
 # What a state has besides what users set.
 _OF_RUN = ("version", "layout", "samples", "plan", "pool", "segments")
