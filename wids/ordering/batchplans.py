@@ -21,8 +21,10 @@ from wids.ordering.permute import Integers, array_hash, derive_keys
 
 __all__ = ["BatchPlan", "Batches", "CostPlan", "PackPlan", "ShapePlan"]
 
-# Samples that are sorted by cost together: more of them fill batches better, and need more shards.
-_WINDOW = 1 << 15
+# Batches whose samples are sorted by cost together: more of them are filled better, and need more
+# shards at once.
+_WINDOW = 512
+_MOST = 1 << 15  # samples of a batch
 _LEVELS = (1 << 16) - 1  # NumPy sorts 16-bit numbers by digits, in a fraction of the time
 # Costs that are not integers are added as multiples of 2**-32 of a row, exactly alike everywhere.
 _CAPACITY = 1 << 32
@@ -115,7 +117,7 @@ class CostPlan:
                 f"{array[wrong[0]]}; truncate such samples when they are read and pass "
                 "numpy.minimum(cost, max_cost), or leave them out with filter"
             )
-        self._costs, self._max_cost, self._most = array, max_cost, most or _WINDOW
+        self._costs, self._max_cost, self._most = array, max_cost, most or _MOST
         # The most expensive sample first. A batch is cut by the exact costs.
         self._levels = ((1 - array / max_cost) * _LEVELS).astype(np.uint16)
         self.facts = {
@@ -129,8 +131,11 @@ class CostPlan:
         self, indexes: Integers, _streams: Integers, ranks: int, key: int | None, tail: str
     ) -> Batches:
         """Divide samples into batches; as `BatchPlan.plan`."""
+        # The levels are integers, whose sum is alike on all machines.
+        full = _LEVELS * indexes.size - int(self._levels[indexes].sum(dtype=np.int64))
+        number = max(full // _LEVELS, indexes.size // self._most) // _WINDOW + 1
         windows: list[Batches] = []
-        for part in np.array_split(indexes, max(1, -(-indexes.size // _WINDOW))):
+        for part in np.array_split(indexes, number):
             batches = self._cut(part[np.argsort(self._levels[part], kind="stable")])
             # Every other window begins with the cheapest, so that a step across two is even.
             if len(windows) % 2:
