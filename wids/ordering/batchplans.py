@@ -11,7 +11,7 @@ pure function, so all ranks plan the same, and a run that goes on plans again wh
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from wids.base.arguments import check_integer, check_number
 from wids.ordering.permute import Integers, array_hash, derive_keys
 
-__all__ = ["BatchPlan", "Batches", "CostPlan", "PackPlan", "ShapePlan"]
+__all__ = ["Batches", "CostPlan", "PackPlan", "ShapePlan"]
 
 # Batches whose samples are sorted by cost together: more of them are filled better, and need more
 # shards at once.
@@ -55,31 +55,6 @@ class Batches(NamedTuple):
         return picked._replace(indexes=self.indexes[shifts + np.arange(shifts.size)])
 
 
-class BatchPlan(Protocol):
-    """Protocol of a plan.
-
-    Attributes:
-        facts: What it depends on besides the samples of a pool, by the names of arguments; arrays
-            as hashes of type bytes.
-    """
-
-    facts: dict[str, Any]
-
-    def plan(
-        self, indexes: Integers, streams: Integers, ranks: int, key: int | None, tail: str
-    ) -> Batches:
-        """Divide samples into batches.
-
-        Args:
-            indexes: The samples, in the order of the epoch.
-            streams: The stream of each, from 0 on; each has as many ranks.
-            ranks: Number of ranks; those of one stream are adjacent.
-            key: Key of random choices; None to keep the order.
-            tail: What happens if the last step is incomplete: "pad" repeats batches, "drop" leaves
-                it out, "ragged" gives some ranks one batch less.
-        """
-
-
 class CostPlan:
     """Batches whose number of samples times the largest of their costs is at most `max_cost`.
 
@@ -91,6 +66,10 @@ class CostPlan:
         max_cost: What a batch may cost.
         most: Samples that a batch may have; None for any number.
         length: Number of samples of the dataset.
+
+    Attributes:
+        facts: What a plan depends on besides the samples, by the names of arguments; arrays as
+            hashes of type bytes.
 
     Raises:
         ValueError: There is not a cost for each sample, or one is not from 0 to `max_cost`.
@@ -130,7 +109,16 @@ class CostPlan:
     def plan(
         self, indexes: Integers, _streams: Integers, ranks: int, key: int | None, tail: str
     ) -> Batches:
-        """Divide samples into batches; as `BatchPlan.plan`."""
+        """Divide samples into batches.
+
+        Args:
+            indexes: The samples, in the order of the epoch.
+            _streams: The stream of each, from 0 on; each has as many ranks.
+            ranks: Number of ranks; those of one stream are adjacent.
+            key: Key of random choices; None to keep the order.
+            tail: What happens if the last step is incomplete: "pad" repeats batches, "drop" leaves
+                it out, "ragged" gives some ranks one batch less.
+        """
         # The levels are integers, whose sum is alike on all machines.
         full = _LEVELS * indexes.size - int(self._levels[indexes].sum(dtype=np.int64))
         number = max(full // _LEVELS, indexes.size // self._most) // _WINDOW + 1
@@ -310,7 +298,7 @@ class ShapePlan:
     def plan(
         self, indexes: Integers, streams: Integers, ranks: int, _key: int | None, tail: str
     ) -> Batches:
-        """Divide samples into batches; as `BatchPlan.plan`."""
+        """Divide samples into batches; as `CostPlan.plan`."""
         numbers = self._numbers[indexes]
         by_shape = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers, minlength=len(self._sizes))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.arguments import check_flag, check_integer
-from wids.ordering.batchplans import Batches, BatchPlan, CostPlan, PackPlan, ShapePlan
+from wids.ordering.batchplans import Batches, CostPlan, PackPlan, ShapePlan
 from wids.ordering.passes import OrderState, Pass, PassIterator, more_than_drawn
 from wids.ordering.permute import Integers, derive_key, facts_hash
 from wids.ordering.randomseeds import IndexBatch
@@ -128,7 +128,7 @@ class BatchSampler(TorchBatchSampler):
             raise ValueError("drop_last has no effect with cost: batches differ in size")
         self.sampler = sampler
         self._size = 0
-        plan: BatchPlan | None = None
+        plan: CostPlan | ShapePlan | None = None
         if cost is not None:
             kind = PackPlan if pack else CostPlan
             plan = kind(cost, max_cost, batch_size, len(sampler.dataset))
@@ -137,8 +137,8 @@ class BatchSampler(TorchBatchSampler):
         else:
             self._size = check_integer("batch_size", batch_size, 1)
         self._pools = None if plan is None else _Pools(plan)
-        self._facts: dict[str, Any] = {"batch_size": self._size, "drop_last": self.drop_last}
-        self._facts = self._facts if plan is None else plan.facts
+        plain: dict[str, Any] = {"batch_size": self._size, "drop_last": self.drop_last}
+        self._facts = plain if plan is None else plan.facts
         # None tells frameworks that batches differ in size.
         differ = cost is not None or isinstance(batch_size, Mapping)
         self.batch_size = None if differ else batch_size  # type: ignore[assignment]
@@ -271,7 +271,7 @@ class _Pools:
         plan: Divides a pool into batches.
     """
 
-    def __init__(self, plan: BatchPlan) -> None:
+    def __init__(self, plan: CostPlan | ShapePlan) -> None:
         self._plan, self._digest = plan, facts_hash(plan.facts)
         # The last pool that was planned, and the numbers of batches of the last epoch.
         self._last: tuple[Any, Batches] | None = None
