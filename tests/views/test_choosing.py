@@ -133,22 +133,6 @@ def test_errors_of_columns_give_the_index_that_was_read(
         dataset.__add__([1])
 
 
-def test_concatenations_are_flat_and_named(dataset: wids.ShardListDataset) -> None:
-    """`+` and `concat` place one after the other; names say whence a sample is."""
-    three = dataset[:2] + dataset[5:6] + dataset
-    assert keys(three) == ["k00", "k01", "k05", *KEYS]
-    named = wids.concat([dataset[:2], three], names=["few", "many"])
-    assert [sample["__dataset__"] for sample in named[:4]] == ["few", "few", "many", "many"]
-    assert {sample["__dataset__"] for sample in named.__getitems__([0, 1])} == {"few"}
-    assert named.read_raw(-1)["__dataset__"] == "many"
-    assert keys(named[[3, 0]]) == ["k01", "k00"]
-    assert named.locate(2).index == 2
-    with pytest.raises(ValueError, match="names"):
-        wids.concat([dataset], names=["a", "b"])
-    with pytest.raises(ValueError, match="none"):
-        wids.concat([])
-
-
 def test_parts_of_other_fields_come_as_samples(
     dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
 ) -> None:
@@ -272,28 +256,6 @@ def test_names_in_a_file_beside_the_shards_are_compared_too(tmp_path: Path) -> N
             together()
     assert (a + c).class_names == {0: "cat", 1: "dog", 2: "owl"}
     assert len(wids.concat([a, b], classes="any")) == 2
-
-
-def test_parts_that_name_two_class_columns_differently_are_refused(
-    dataset: wids.ShardListDataset,
-) -> None:
-    """Names by column are compared as those of one class column are."""
-    url = dataset.shards[0]["url"]
-    first, other, silent = (
-        wids.ShardListDataset([url], options=options)
-        for options in (
-            {"classes": {"a": ["cat", "dog"], "b": ["x"]}},
-            {"classes": {"a": ["dog", "cat"], "b": ["x"]}},
-            {"license": "MIT"},
-        )
-    )
-    for part in (other, other[:1], other + silent):
-        with pytest.raises(wids.SpecError, match="different keys for class names"):
-            first + part
-    with pytest.raises(wids.SpecError, match="different keys for class names"):
-        wids.Mixture([first, other])
-    wids.concat([first, other], classes="any")
-    first + first[:1] + silent
 
 
 def test_a_join_that_replaces_says_where_classes_have_other_numbers(

@@ -74,6 +74,8 @@ def test_wrong_arguments_of_views_are_named(dataset: wids.ShardListDataset) -> N
     refuses(lambda: dataset.filter(lambda _: 5, ".cls"), ValueError, "condition")
     with pytest.raises(IndexError, match="99"):
         dataset.select([99])
+    with pytest.raises(ValueError, match="parts: expected at least one"):
+        wids.concat([])
 
 
 def test_values_of_numpy_are_accepted(dataset: wids.ShardListDataset) -> None:
