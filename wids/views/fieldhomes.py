@@ -7,6 +7,7 @@ lacks.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -159,33 +160,34 @@ def _of_sides(
         if step.absent is None and reading.fill is None and lacking.any():
             raise _no_counterpart(own)
         return right(np.arange(len(rows)))
-    alone = np.zeros(len(rows), np.bool_)
-    for other, at, _ in slots[step.slot].groups(indexes):
-        alone[at] = own not in none if other is None else not _may_have(slots, [other], own)
-    places = np.flatnonzero(alone)
-    found, both = [(places, left(places))] if len(places) else [], np.flatnonzero(~alone)
-    if not len(both):
-        return _in_order(found)
     # Fields of datasets are not known, as each sample may have others: the likely side is read, and
     # samples are asked one by one only for what it lacks.
     is_right = step.replace or own in likely_names(slots, step, indexes)
-    asked = both
-    try:
-        values = (right if is_right else left)(both)
-        if reading.fill is None:
-            return _in_order([*found, (both, values)])
+    if reading.fill is None and not is_right:
+        with suppress(DecodeError):
+            return left(np.arange(len(rows)))
+    alone = np.zeros(len(rows), np.bool_)
+    for other, at, _ in slots[step.slot].groups(indexes):
+        alone[at] = own not in none if other is None else not _may_have(slots, [other], own)
+    places, asked = np.flatnonzero(alone), np.flatnonzero(~alone)
+    found = [(places, left(places))] if len(places) else []
+    if not len(asked):
+        return _in_order(found)
+    if reading.fill is not None:
+        values = (right if is_right else left)(asked)
         gaps = equals_fill(values, reading.fill)
-        found.append((both[~gaps], take(values, np.flatnonzero(~gaps)) if gaps.any() else values))
-        asked = both[gaps]
+        kept = take(values, np.flatnonzero(~gaps)) if gaps.any() else values
+        found.append((asked[~gaps], kept))
+        asked = asked[gaps]
         if not is_right:  # what the left has as null is not looked for elsewhere
             pairs = zip(rows[asked].tolist(), indexes[asked].tolist(), strict=True)
             mine = (name in fields_after(slots, before, *pair) for pair in pairs)
             has = np.fromiter(mine, np.bool_, len(asked))
             found.append((asked[has], _fill(reading.fill, int(has.sum()))))
             asked = asked[~has]
-    except DecodeError:
-        if reading.fill is not None:
-            raise
+    elif is_right:
+        with suppress(DecodeError):
+            return _in_order([*found, (asked, right(asked))])
     fields = (fields_of(slots, at, step.slot) for at in indexes[asked].tolist())
     has = np.array([own in (none if each is None else each) for each in fields], np.bool_)
     for side, some in ((right, asked[has]), (left, asked[~has])):

@@ -1204,8 +1204,8 @@ class View(Planned, Viewable):
     def with_options(self, **options: Unpack[ReadingOptions]) -> View:
         """Return the same view of samples that are read with other options.
 
-        With `fields`, what was joined is asked for those alone with which it was joined. Where its
-        first shard is remote and was not read yet, that fetches it, or its index.
+        With `fields`, each side of a join is asked for those alone with which it was joined. Where
+        the first shard of the right one is remote, that fetches it, or its index.
 
         Args:
             options: `transformations`, `fields`, `decoders` and `on_error`, as
