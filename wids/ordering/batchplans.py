@@ -129,9 +129,21 @@ class CostPlan:
             if len(windows) % 2:
                 batches = batches.picked(np.arange(batches.sizes.size)[::-1])
             windows.append(batches)
-        numbers = np.repeat(np.arange(len(windows)), [each.sizes.size for each in windows])
         joined = Batches(*map(np.concatenate, zip(*windows, strict=True)))
-        return _in_steps(joined, numbers, ranks, key, tail)
+        number = joined.sizes.size
+        full = number // ranks
+        steps = np.arange(full)
+        if key is not None and full:
+            # Steps are shuffled in the window of their first batch.
+            homes = np.repeat(np.arange(len(windows)), [each.sizes.size for each in windows])
+            steps = np.lexsort((derive_keys(key, steps), homes[: full * ranks : ranks]))
+        order = (steps[:, None] * ranks + np.arange(ranks)).ravel()
+        rest = np.arange(full * ranks, number)
+        if rest.size and tail == "pad":
+            # Those of the step before are of samples that are in the cache.
+            rest = np.append(rest, order[-ranks:][: ranks - rest.size])
+            rest = np.resize(rest, ranks)
+        return joined.picked(order if tail == "drop" else np.append(order, rest))
 
     def _cut(self, samples: Integers) -> Batches:
         """Cut the samples of a window, the most expensive first, into batches."""
@@ -145,24 +157,6 @@ class CostPlan:
             sizes.append(min(view[at], samples.size - at))
             at += sizes[-1]
         return Batches(samples, np.array(sizes, np.int64))
-
-
-def _in_steps(
-    batches: Batches, windows: Integers, ranks: int, key: int | None, tail: str
-) -> Batches:
-    """Return batches in steps of adjacent ones; steps are shuffled in the window of each batch."""
-    number = batches.sizes.size
-    full = number // ranks
-    steps = np.arange(full)
-    if key is not None and full:
-        steps = np.lexsort((derive_keys(key, steps), windows[: full * ranks : ranks]))
-    order = (steps[:, None] * ranks + np.arange(ranks)).ravel()
-    rest = np.arange(full * ranks, number)
-    if rest.size and tail == "pad":
-        # Those of the step before are of samples that are in the cache.
-        rest = np.append(rest, order[-ranks:][: ranks - rest.size])
-        rest = np.resize(rest, ranks)
-    return batches.picked(order if tail == "drop" else np.append(order, rest))
 
 
 class PackPlan(CostPlan):

@@ -373,12 +373,9 @@ class EpochOrder:
         return firsts, _running_total(sizes)
 
     def _stream(self, number: int) -> "_Stream":
-        if number not in self._streams:
-            self._streams[number] = _Stream(self, number, *self._pieces(number))
-        return self._streams[number]
-
-    def _pieces(self, number: int) -> tuple[Integers, Integers]:
-        """Return first sample and size of the chunks of a stream, or the pieces that are in it."""
+        """Return a stream, which consists of chunks, or of the pieces of them that are in it."""
+        if number in self._streams:
+            return self._streams[number]
         if self.spec.partition == "contiguous":
             bounds = self.chunks.of_stream(number, self.spec.streams)
             firsts, sizes = bounds[:-1], np.diff(bounds)
@@ -391,8 +388,9 @@ class EpochOrder:
             firsts = firsts[left:right] + np.maximum(start - bounds[left:right], 0)
         if self.spec.shuffles_chunks and self.spec.partition != "global":
             order = shuffled(sizes.size, derive_key(self.key, _STREAM, number))
-            return firsts[order], sizes[order]
-        return firsts, sizes
+            firsts, sizes = firsts[order], sizes[order]
+        self._streams[number] = _Stream(self, number, firsts, sizes)
+        return self._streams[number]
 
 
 def stream_bounds(num_samples: int, number: int, streams: int) -> tuple[int, int]:

@@ -134,8 +134,14 @@ def permute(numbers: Integers, sizes: Integers | int, keys: Keys | int) -> Integ
     # Pieces that fit into the processor's cache are twice as fast and need little memory.
     for start in range(0, numbers.size, _BLOCK):
         part = slice(start, start + _BLOCK)
-        here = numbers[part].view(np.uint64)
-        images[part] = _walk(here, _part(size, part), _part(key, part))
+        sizes_here, keys_here = _part(size, part), _part(key, part)
+        found = _feistel(numbers[part].view(np.uint64), sizes_here, keys_here)
+        (astray,) = np.nonzero(found >= sizes_here)
+        while astray.size:
+            limits = _part(sizes_here, astray)
+            found[astray] = walked = _feistel(found[astray], limits, _part(keys_here, astray))
+            astray = astray[walked >= limits]
+        images[part] = found
     return images.view(np.int64)
 
 
@@ -198,18 +204,6 @@ def _shuffle_bits(numbers: Integers, bits: int, keys: Keys) -> Integers:
 def _part(values: Keys, part: slice | Integers) -> Keys:
     """Return the selected values, or the single value of all."""
     return values if values.size == 1 else values[part]
-
-
-def _walk(numbers: Keys, sizes: Keys, keys: Keys) -> Keys:
-    """Permute the pairs until all numbers are below their sizes."""
-    images = _feistel(numbers, sizes, keys)
-    (astray,) = np.nonzero(images >= sizes)
-    while astray.size:
-        sizes_there = _part(sizes, astray)
-        walked = _feistel(images[astray], sizes_there, _part(keys, astray))
-        images[astray] = walked
-        astray = astray[walked >= sizes_there]
-    return images
 
 
 def _feistel(numbers: Keys, sizes: Keys, keys: Keys) -> Keys:
