@@ -65,29 +65,6 @@ def cases(draw):
 
 
 @THOROUGH
-@given(case=cases(), ranks=st.integers(1, 5))
-def test_batches_are_bounded_and_exact(case, ranks):
-    """Each sample comes once, `len` is exact, and no batch exceeds the bound."""
-    dataset, costs, max_cost, options = case
-    for epoch in range(2):
-        seen, repeats = Counter(), 0
-        for rank in range(ranks):
-            batches = make_batches(rank, ranks, max_cost, dataset, costs, **options)
-            batches.set_epoch(epoch)
-            expected = len(batches)
-            assert expected == batches.remaining()
-            drawn = list(batches)
-            assert len(drawn) == expected
-            for batch in drawn:
-                assert batch
-                assert price(batch, costs, options["pack"]) <= max_cost * (1 + 1e-9)
-            seen.update(frozenset(batch) for batch in drawn)
-        repeats = sum(seen.values()) - len(seen)
-        assert repeats < ranks
-        assert Counter(index for batch in seen for index in batch) == Counter(dataset)
-
-
-@THOROUGH
 @given(
     case=cases(),
     runs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),

@@ -347,7 +347,7 @@ def check_loaders(case, rng, workers=0):
 @pytest.mark.parametrize("source", SOURCES)
 def test_random_configurations_are_exact(source, batches):
     """Samples, steps, states and loaders are right in every configuration."""
-    for number in range(LONG):
+    for number in range(4 * LONG):
         for pool in (1 << 20, 60) if batches in ("cost", "pack", "shape") else (1 << 20,):
             with mock.patch("wids.ordering.batchsampler._POOL", pool):
                 check_case(*draw_case(source, batches, number), pool)

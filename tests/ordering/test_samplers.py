@@ -84,14 +84,6 @@ def test_shuffle_may_be_assigned():
     assert list(sampler) == list(range(5000))
 
 
-def test_a_range_of_samples():
-    """`num_samples=(lo, hi)` yields exactly those indexes."""
-    sampler = ChunkedSampler(range(10000), num_samples=(1111, 2222), chunksize=1000)
-    assert sorted(sampler) == list(range(1111, 2222))
-    assert sampler.ranges == [(1111, 2111), (2111, 2222)]
-    assert len(sampler) == 1111
-
-
 def test_shard_sampler_has_one_range_a_shard():
     """The shard sampler's chunks are the shards, and it has a length."""
     sampler = ShardedSampler(Shards())
@@ -304,36 +296,10 @@ GEOMETRIES = [
 ]
 
 
-@pytest.mark.parametrize("options", GEOMETRIES)
-@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 7, 101, 150])
-def test_ranks_are_exact(options, replicas):
-    """All ranks yield `len` indexes, and together all samples with the fewest repeats."""
-    shares = ranks(lambda **who: DistributedChunkedSampler(range(101), **who, **options), replicas)
-    length = -(-101 // replicas)
-    assert {len(share) for share in shares} == {length}
-    assert {i for share in shares for i in share} == set(range(101))
-    assert all(type(index) is int for index in shares[0])
-
-
 def test_a_full_shuffle_repeats_no_sample_on_a_rank():
     """Under "uniform" a rank is padded by samples of other ranks."""
     shares = ranks(lambda **w: DistributedChunkedSampler(range(9), partition="uniform", **w), 4)
     assert [len(set(share)) for share in shares] == [3, 3, 3, 3]
-
-
-@pytest.mark.parametrize("options", GEOMETRIES)
-def test_evaluation_repeats_nothing(options):
-    """With `pad=False` each sample comes once, and `len` of ranks differs by one at most."""
-
-    def make(**who):
-        return DistributedChunkedSampler(range(101), pad=False, **who, **options)
-
-    shares = ranks(make, 4)
-    assert sorted(i for share in shares for i in share) == list(range(101))
-    assert sorted(map(len, shares)) == [25, 25, 25, 26]
-    samplers = [make(num_replicas=4, rank=rank) for rank in range(4)]
-    assert [len(sampler) for sampler in samplers] == list(map(len, shares))
-    assert samplers[0].total_size == 101
 
 
 def test_shards_without_samples_keep_their_ranges():
@@ -468,16 +434,6 @@ def test_elastic_chain(n, runs, options):
         if state["consumed"] < n or n == 0:
             seen += list(last)
     assert sorted(seen) == list(range(n))
-
-
-def test_prefetched_indexes_do_not_count_as_consumed():
-    """With `consumed`, the state is that of the used batches."""
-    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
-    whole = list(ChunkedSampler(range(100)))
-    iterator = iter(sampler)
-    list(islice(iterator, 60))
-    resumed.load_state_dict(sampler.state_dict(consumed=24))
-    assert list(resumed) == whole[24:]
 
 
 def test_consumed_counts_in_a_pass_that_was_handed_out_whole():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler
+from wids import BatchSampler, DistributedShardSampler
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -60,68 +60,6 @@ def size_of(options, shape):
     """The batch size of a shape."""
     size = options["size"]
     return size[shape] if isinstance(size, dict) else size
-
-
-@THOROUGH
-@given(
-    case=cases(),
-    ranks=st.integers(1, 5),
-    tail=st.sampled_from([{}, {"pad": False}, {"drop_last": True}]),
-    short=st.booleans(),
-)
-def test_batches_are_of_one_shape_and_exact(case, ranks, tail, short):
-    """Ranks have one shape at each step, and samples come once, up to the sampler's padding."""
-    shapes = case["shapes"]
-    for epoch in range(2):
-        drawn = []
-        for rank in range(ranks):
-            sampler_options = {k: v for k, v in case.items() if k not in ("shapes", "size")}
-            dataset = sampler_options.pop("dataset")
-            sampler = DistributedShardSampler(dataset, ranks, rank, **sampler_options, **tail)
-            batches = BatchSampler(sampler, case["size"], not short, shape=shapes)
-            batches.set_epoch(epoch)
-            drawn.append(list(batches))
-            assert len(drawn[-1]) == len(batches) == batches.remaining()
-        sizes = {len(of_rank) for of_rank in drawn}
-        if tail == {"pad": False}:
-            assert max(sizes) - min(sizes) <= len(set(shapes.tolist()))
-        else:
-            assert len(sizes) == 1
-        # Without padding, some ranks have one batch more of some shapes at the end.
-        common = min(sizes) - len(set(shapes.tolist())) * (tail == {"pad": False})
-        for step in islice(zip(*drawn, strict=False), max(0, common)):
-            assert len({int(shapes[i]) for batch in step for i in batch}) == 1
-        check_sizes(case, drawn, short=short)
-        check_samples(case, drawn, ranks, tail, short=short)
-
-
-def check_sizes(case, drawn, *, short):
-    """Only the last batch of a shape is smaller than the others, and none is empty."""
-    for of_rank in drawn:
-        last_of = {}
-        for batch in of_rank:
-            assert batch
-            shape = int(case["shapes"][batch[0]])
-            assert not last_of.get(shape, 0)
-            last_of[shape] = size_of(case, shape) - len(batch)
-            assert last_of[shape] >= 0
-        assert short or not any(last_of.values())
-
-
-def check_samples(case, drawn, ranks, tail, *, short):
-    """Each sample comes once; repeats and omissions of a shape are fewer than its bounds."""
-    shapes = case["shapes"]
-    seen = Counter(index for of_rank in drawn for batch in of_rank for index in batch)
-    for shape in set(shapes.tolist()):
-        members = np.flatnonzero(shapes == shape).tolist()
-        missing = sum(not seen[index] for index in members)
-        repeats = sum(seen[index] - 1 for index in members if seen[index])
-        group = ranks * size_of(case, shape)
-        assert repeats < ranks if not tail else repeats == 0
-        if short:
-            assert missing < ranks if "drop_last" in tail else missing == 0
-        else:
-            assert missing < group
 
 
 @THOROUGH
@@ -274,14 +212,6 @@ def test_buckets_share_their_shards(partition):
     )
     assert max(by_shape) <= 2 * max(plain)  # where the last samples of all streams are left
     assert np.mean(by_shape) <= 1.2 * np.mean(plain)
-
-
-def test_a_range_of_samples():
-    """For a range of the dataset, shapes are indexed by the dataset's indexes."""
-    sampler = DistributedChunkedSampler(DATA, 1, 0, num_samples=(100, 400), chunksize=50)
-    drawn = list(BatchSampler(sampler, 8, shape=SHAPES))
-    assert sorted(index for batch in drawn for index in batch) == list(range(100, 400))
-    assert all(len({int(SHAPES[index]) for index in batch}) == 1 for batch in drawn)
 
 
 def test_states_that_do_not_fit_are_refused():
