@@ -261,15 +261,17 @@ class Interleave:
         """Return piece and offset of shuffled positions, by a table of their blocks."""
         k = self._lengths.size
         low, high = np.interp([positions.min(), positions.max()], *self._ends).astype(np.int64)
-        stop = min(high + self._margin + 1, self.num_blocks)
-        blocks = np.arange(max(0, low - self._margin), stop + 1)
-        if blocks.size > _DENSE * positions.size:  # most of them hold none of the positions
+        low, high = max(0, low - self._margin), min(high + self._margin + 1, self.num_blocks)
+        if high - low < _DENSE * positions.size:
+            blocks = np.arange(low, high + 1)
+        else:  # most of these would hold none of the positions
             guess = np.interp(positions, *self._ends).astype(np.int64)
             near = np.arange(-self._margin, self._margin + 2)
             blocks = np.unique((guess[:, None] + near).clip(0, self.num_blocks))
         taken = self._taken(blocks)
         begins = taken.sum(1)
         rows = np.searchsorted(begins, positions, side="right") - 1
+        # Each block is `k` parts of `widths`, but for the last part; see `_in_rounds`.
         sizes = np.diff(begins)
         widths = -(-sizes // k)
         steps = (widths * _GOLDEN_SECTION).astype(np.int64)
@@ -279,7 +281,7 @@ class Interleave:
             common = common[np.gcd(steps[common], widths[common]) > 1]
         sizes, widths, steps = sizes[rows], widths[rows], steps[rows]
         places = _in_rounds(positions - begins[rows], k, widths, steps)
-        # The last part may be shorter: a place beyond the end is mapped again.
+        # The last part may be shorter: a place beyond the end is permuted again.
         (astray,) = np.nonzero(places >= sizes)
         while astray.size:
             places[astray] = _in_rounds(places[astray], k, widths[astray], steps[astray])
@@ -328,7 +330,7 @@ class EpochOrder:
 
     >>> order = Chunks.cut(0, 9, 3).epoch(OrderSpec(seed=1, interleave=1))
     >>> order.at(np.arange(9)).tolist()
-    [8, 6, 7, 5, 4, 3, 1, 0, 2]
+    [6, 8, 7, 4, 5, 3, 1, 0, 2]
     """
 
     def __init__(self, chunks: Chunks, spec: OrderSpec) -> None:
