@@ -86,8 +86,7 @@ def test_an_empty_shard(tmp_path):
         assert (index.num_members, index.num_samples) == (0, 0)
         assert (index.names, list(index.keys)) == ([], [])
         columns = index.columns()
-        assert columns.places_with_key("").tolist() == columns.sample_sizes().tolist() == []
-        assert columns.sizes_by_extension() == {}
+        assert columns.sizes.tolist() == columns.set_ids.tolist() == []
         assert list(Shard(path, index)) == []
 
 

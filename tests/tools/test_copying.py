@@ -21,6 +21,7 @@ from wids.errors import ShardFormatError
 from wids.tools.copying import Part, PartWriter, Target
 from wids.tools.mapping import map_samples
 from wids.tools.reshard import reshard
+from wids.writing.memberwriter import MemberWriter
 from wids.writing.shardfile import shard_options
 
 FOLDER_NAME = "folder/" * 20  # with a key, this fits ustar's prefix and name only
@@ -88,17 +89,17 @@ def shards(request, tmp_path: Path) -> list[str]:
     return paths
 
 
-def written_anew(
-    dataset: wids.ShardListDataset, indexes: list[int], path: Path, rekey: bool = False
-) -> bytes:
+def written_anew(dataset: wids.ShardListDataset, indexes: list[int], rekey: bool = False) -> bytes:
     """Read samples one by one, and write each member with a header of its own."""
-    with wids.ShardWriter(path) as writer:
+    stream = io.BytesIO()
+    with MemberWriter(stream) as writer:
         for place, index in enumerate(indexes):
             sample = dataset[index]
             key = f"{place:09d}" if rekey else sample["__key__"]
-            fields = [(key + name, data) for name, data in sample.items() if name[0] == "."]
-            writer.write_members(key, fields)
-    return Path(str(path) % 0).read_bytes()
+            for name in sample:
+                if name[0] == ".":
+                    writer.write(key + name, sample[name])
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize("access", ["mmap", "pread"])
@@ -109,7 +110,7 @@ def test_copies_are_what_writing_anew_gives(
     """Copied members have the bytes of newly written ones, whole shards or not."""
     indexes = random.Random(1).sample(range(120), 90)
     with wids.ShardListDataset(shards, transformations="bytes", access=access) as dataset:
-        expected = written_anew(dataset, indexes, tmp_path / "anew-%d.tar", rekey)
+        expected = written_anew(dataset, indexes, rekey)
         reshard(dataset, np.array(indexes), tmp_path / "new-%d.tar", rekey=rekey, workers=1)
     assert (tmp_path / "new-0.tar").read_bytes() == expected
 
@@ -126,7 +127,7 @@ def test_samples_that_are_read_by_range_are_copied(
             urls += [url] * (name == path)
     indexes = [100, 3, 50, 101, 49, 7]
     with wids.ShardListDataset(shards, transformations="bytes") as dataset:
-        expected = written_anew(dataset, indexes, tmp_path / "anew-%d.tar")
+        expected = written_anew(dataset, indexes)
     with wids.ShardListDataset(
         [shards[0], *urls], remote="range", cache_dir=tmp_path / "cache"
     ) as dataset:
@@ -145,7 +146,7 @@ def test_a_choice_of_fields_is_copied(shards: list[str], access: Any, tmp_path: 
     with wids.ShardListDataset(
         shards, transformations="bytes", fields=[".txt", ".bin"], access=access
     ) as dataset:
-        expected = written_anew(dataset, list(range(120)), tmp_path / "anew-%d.tar")
+        expected = written_anew(dataset, list(range(120)))
         reshard(dataset, np.arange(120), tmp_path / "new-%d.tar", workers=1)
     assert (tmp_path / "new-0.tar").read_bytes() == expected
     with tarfile.open(tmp_path / "new-0.tar") as tar:

@@ -1,10 +1,8 @@
-"""Columns of a tar index over all samples of a shard, for searches, statistics and batches."""
+"""Columns of a tar index over all samples of a shard, for copies, keys and batches."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,59 +37,6 @@ class IndexColumns:
     set_ids: NDArray[np.int64]
     extension_sets: list[tuple[str, ...]]
     sizes: NDArray[np.int64]
-
-    def places_with_key(self, text: str, *, whole: bool = False) -> NDArray[np.int64]:
-        """Return the indexes of the samples whose key contains a text, in any case of its letters.
-
-        Args:
-            text: A part of the key; every key contains "".
-            whole: Find only a key that equals the text, in the same case.
-
-        Returns:
-            Their indexes in the shard, ascending.
-
-        >>> columns = IndexColumns(b"abaBbb", np.array([0, 1, 3, 6]), *[np.arange(0)] * 2, [],
-        ...     np.arange(0))
-        >>> columns.places_with_key("a").tolist(), columns.places_with_key("BBB").tolist()
-        ([0, 1], [2])
-        """
-        if not whole and not text.isascii():
-            # Letters beyond ASCII may take other numbers of bytes in another case.
-            return np.flatnonzero([text.casefold() in key.casefold() for key in self._keys()])
-        wanted = text.encode("utf-8", "surrogateescape")
-        end = int(self.key_starts[-1])
-        keys = self.key_bytes[:end] if whole else self.key_bytes[:end].lower()
-        wanted = wanted if whole else wanted.lower()
-        if not wanted:
-            lengths = np.diff(self.key_starts)
-            return np.flatnonzero(lengths == 0) if whole else np.arange(lengths.size)
-        # A lookahead, since occurrences may overlap: the first may reach over the end of its key.
-        pattern = re.compile(b"(?=" + re.escape(wanted) + b")", re.DOTALL)
-        found = np.array([match.start() for match in pattern.finditer(keys)], np.int64)
-        found = found[found >= self.key_starts[0]]
-        samples = np.searchsorted(self.key_starts, found, side="right") - 1
-        ends = self.key_starts[samples + 1]
-        fits = found + len(wanted) <= ends
-        if whole:
-            fits &= (found == self.key_starts[samples]) & (found + len(wanted) == ends)
-        return np.unique(samples[fits])
-
-    def _keys(self) -> list[str]:
-        bounds = pairwise(self.key_starts.tolist())
-        return [self.key_bytes[a:b].decode("utf-8", "surrogateescape") for a, b in bounds]
-
-    def sizes_by_extension(self) -> dict[str, NDArray[np.int64]]:
-        """Return the sizes of all fields in bytes, by extension; their order is not specified."""
-        found: dict[str, list[NDArray[np.int64]]] = {}
-        for set_id, extensions in enumerate(self.extension_sets):
-            firsts = self.first_fields[:-1][self.set_ids == set_id]
-            for position, extension in enumerate(extensions if firsts.size else ()):
-                found.setdefault(extension, []).append(self.sizes[firsts + position])
-        return {extension: np.concatenate(parts) for extension, parts in found.items()}
-
-    def sample_sizes(self) -> NDArray[np.int64]:
-        """Return the total size of each sample's fields; shape `(num_samples,)`."""
-        return self.sum_by_sample(self.sizes)
 
     def sum_by_sample(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum a value of each field, in the order of `sizes`, over each sample's fields.

@@ -212,19 +212,6 @@ class ShardWriter:
         ):
             self._write(*self._encode(sample))
 
-    def write_members(self, key: str, members: Members) -> None:
-        """Write one sample whose members are already named and encoded.
-
-        Args:
-            key: The sample's key, unique within a shard.
-            members: `(name, data)` pairs, in order.
-
-        Raises:
-            ValueError: The shard already holds the key, or the writer is closed.
-        """
-        if self._whole is None or not self._whole.pass_by(key, lambda: members):
-            self._write(key, members)
-
     def _write(self, key: str, members: Members) -> None:
         """Write a sample to the open shard, or to the next one if that is full."""
         if self._closed:
