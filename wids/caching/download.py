@@ -139,7 +139,6 @@ class Progress:
         shown: Name of the shard in log lines and bars.
         check_space: Called with the size of the file, if it is known; raises if it has no room.
         stopped: Returns whether the download is to be stopped.
-        report_seconds: Seconds between two log lines.
     """
 
     def __init__(
@@ -147,12 +146,10 @@ class Progress:
         shown: str,
         check_space: Callable[[int], None] = lambda _: None,
         stopped: Callable[[], bool] = lambda: False,
-        report_seconds: float = _REPORT_SECONDS,
     ) -> None:
         self.stopped = stopped
         self._check_space = check_space
         self._shown = shown
-        self._report_seconds = report_seconds
         self._size: int | None = None
         self._began = self._reported = time.monotonic()
         self._bar: Any = None
@@ -175,7 +172,7 @@ class Progress:
         """Show the number of received bytes, which decreases if the download starts over."""
         if self._bar is not None:
             self._bar.update(nbytes - self._bar.n)
-        elif time.monotonic() - self._reported > self._report_seconds:
+        elif time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
             logger.info("fetching %s: %d of %s bytes", self._shown, nbytes, self._size or "?")
 

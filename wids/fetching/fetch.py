@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -644,12 +644,11 @@ class _Client:
         return self._free.setdefault(host, threading.Semaphore(self._connections))
 
 
-def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
+def open_url(url: str) -> bytes:
     """Return the content of a small document, such as a JSON spec, at a path or URL.
 
     Args:
         url: A plain path, or a URL of any scheme that `Fetcher` knows.
-        fetcher: The fetcher to use; by default a new one, which is closed again.
 
     Raises:
         FetchError: It cannot be read, or is larger than 256 MiB.
@@ -660,10 +659,5 @@ def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
     """
     if is_local(url):
         return read_local(url)
-    if fetcher is not None:
+    with closing(Fetcher()) as fetcher:
         return fetcher.read(url)
-    own = Fetcher()
-    try:
-        return own.read(url)
-    finally:
-        own.close()
