@@ -791,16 +791,6 @@ def test_a_power_cut_serves_no_wrong_byte(
     assert len(shard_server.requests) == (1 if cut == "nothing lost" else 2)
 
 
-def test_a_settled_shard_is_not_read_again(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A shard known to be on disk is not checked again after a boot."""
-    url = shard_server.put("a.tar", SHARD)
-    path = cache.get(url)
-    cache.close()
-    overwrite(path, 0, b"x")  # to see that nobody looks
-    assert ShardCache(cache.cache_dir).get(url) == path
-    assert len(shard_server.requests) == 1
-
-
 # Processes
 
 
