@@ -10,17 +10,21 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.shards import write_shard
+from helpers.waiting import when_finished
 from PIL import Image
 
 import wids
-from wids.browse.catalogueclient import AskLimits
+from wids.browse.catalogueclient import AskLimits, CatalogueError
 from wids.browse.completion import completions
+from wids.browse.fieldreader import FieldReader
+from wids.browse.handlers import ApiHandlers
 
 NAMES = {0: "cat", 1: "sea lion, old", 2: "7", 3: "dog", 4: "dog"}
 SHARDS, LENGTH = 4, 50
@@ -433,3 +437,33 @@ def test_the_page_is_usable_while_the_catalogue_is_built(tmp_path: Path) -> None
         assert len(found_by(server, where="cls = 1")) == 30
         done = server.ask("page", where="cls = 1")["filtering"]
         assert (done["finished"], done["shards_done"]) == (True, 3)
+
+
+@pytest.mark.slow
+def test_building_keeps_the_bound_of_the_cache(tmp_path: Path) -> None:
+    """Building trims the cache folder, and what is gone from it is built again, if it fits."""
+    cache = tmp_path / "cache"
+
+    def opened(name: str, **options: Any) -> Any:
+        rows = [{"__key__": f"{n}", ".cls": f"{n % 3}", ".txt": f"{name} {n}"} for n in range(4000)]
+        path = write_shard(tmp_path / f"{name}.tar", rows)
+        return wids.open([str(path)], transformations="memoryview", cache_dir=cache, **options)
+
+    def files() -> list[Path]:
+        return [each for each in cache.rglob("*") if each.is_file()]
+
+    assert len(opened("old").filter("cls = 1")) == 1333
+    bound = 3 * sum(each.stat().st_size for each in files()) // 2
+    handlers = ApiHandlers(FieldReader(opened("new", cache_size=bound)), "test")
+    with closing(handlers):
+        for number, count in ((1, 1333), (0, 1334)):
+            query = {"where": f"cls = {number}"}
+            page = when_finished(lambda query=query: handlers.page(query))
+            assert page["filtering"]["found"] == count
+            assert sum(each.stat().st_size for each in files()) <= bound
+            for each in files():  # as another process may evict it
+                each.unlink()
+            handlers.catalogue._asker.end()
+    handlers = ApiHandlers(FieldReader(opened("tiny", cache_size=1000)), "test")
+    with closing(handlers), pytest.raises(CatalogueError, match="more than the 1,000 bytes"):
+        when_finished(lambda: handlers.page({"where": "cls = 1"}))

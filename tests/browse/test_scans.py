@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from helpers.waiting import WAIT_SECONDS, eventually
+from helpers.waiting import WAIT_SECONDS
 
 from wids.browse.scans import Scan, Scans
 
@@ -42,24 +42,3 @@ def test_a_scan_that_ends_while_it_is_asked_for_is_not_made_again(
         first = scans.get("key", lambda: visitor, range(1))
         assert scans.get("key", lambda: visitor, range(1)) is first
     assert visitor.seen == 1
-
-
-def test_what_no_page_shows_any_more_waits() -> None:
-    """A filter that was replaced by another one does not take half of the time of that one."""
-    before: list[int] = []
-
-    def ask_for_progress() -> None:
-        # As a page does, but within each visit: a test that waits for its turn would ask too late.
-        before.append(left.seen)
-        scans.get("shown", lambda: shown, range(100)).progress()
-
-    left, shown = Slow(), Slow(meanwhile=ask_for_progress)
-    with closing(Scans(left_seconds=0.5)) as scans:
-        first = scans.get("left", lambda: left, range(10_000))
-        assert eventually(lambda: not first.is_watched)
-        second = scans.get("shown", lambda: shown, range(100))
-        assert eventually(lambda: second.finished)
-        seen = left.seen
-        assert shown.seen == 100
-        assert seen - before[0] < 50
-        assert eventually(lambda: left.seen > seen)  # and goes on after that

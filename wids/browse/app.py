@@ -20,11 +20,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wids.base.urls import hide_credentials
-from wids.browse.decoders import TookLongError
+from wids.browse.columns import check_parameters
+from wids.browse.decoders import SIZES, TookLongError
 from wids.browse.failures import message_of
+from wids.browse.fieldreader import FieldKey
 from wids.browse.guard import Guard
-from wids.browse.handlers import UnreadableSampleError, check_parameters
-from wids.browse.thumbnailpool import SIZES
+from wids.browse.handlers import UnreadableSampleError
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.errors import WidsError
 from wids.log import logger
@@ -110,7 +111,6 @@ def make_app(
     """
     questions = {
         "dataset": handlers.dataset,
-        "waiting": handlers.waiting,
         "page": handlers.page,
         "sample": handlers.sample,
         "picture": handlers.picture,
@@ -118,7 +118,6 @@ def make_app(
         "facets": handlers.facets,
         "groups": handlers.groups,
         "overview": handlers.overview,
-        "faults": handlers.faults,
         "turns": handlers.turns,
         "map": handlers.map,
         "words": handlers.words,
@@ -135,29 +134,34 @@ def make_app(
         Route("/", _file(files, "index.html")),
         Route("/favicon.ico", _file(files, "icon.svg")),
         *(Route(f"/static/{name}", _file(files, name)) for name in files),
-        *(
-            Route(f"/api/{name}", _answered(_json_of(name, answer)))
-            for name, answer in questions.items()
-        ),
-        Route("/thumb", _answered(_thumbnail_of(handlers, files))),
-        Route("/raw", _answered(_raw_of(handlers))),
-        Route("/selection.json", _answered(_selection_of(handlers))),
+        *(_route(f"/api/{name}", name, _json_of(answer)) for name, answer in questions.items()),
+        _route("/thumb", "thumb", _thumbnail_of(handlers, files)),
+        _route("/raw", "raw", _raw_of(handlers)),
+        _route("/selection.json", "selection", _selection_of(handlers)),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
 
 
-def _answered(endpoint: Endpoint) -> Endpoint:
-    """Wrap an endpoint so that it returns any exception as JSON and logs its traceback."""
+def _route(path: str, name: str, endpoint: Endpoint) -> Route:
+    """Return the route of an endpoint, which answers errors as JSON and logs faults of its own."""
 
     async def answer(request: Request) -> Response:
         try:
+            check_parameters(name, request.query_params)
             return await endpoint(request)
+        except UnreadableSampleError as error:
+            return JSONResponse({"error": message_of(error), **error.where}, 500)
+        except (WidsError, OSError, ValueError, LookupError) as error:
+            # Unreadable data, a bad request, or nothing of that name.
+            unread = isinstance(error, WidsError | OSError)
+            status = 500 if unread else 400 if isinstance(error, ValueError) else 404
+            return JSONResponse({"error": message_of(error)}, status)
         except Exception as error:  # noqa: BLE001 (the page shows every error)
             logger.error("%s: %s", request.url.path, hide_credentials(traceback.format_exc()))
             message = f"a fault of the server: {type(error).__name__}: {message_of(error)}"
             return JSONResponse({"error": message}, 500)
 
-    return answer
+    return Route(path, answer)
 
 
 async def _in_thread(call: Callable[..., T], *arguments: Any) -> T:
@@ -190,18 +194,12 @@ def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
     return send_file
 
 
-def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
+def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
     async def send_json(request: Request) -> Response:
-        try:
-            # In a thread, because a shard may have to be opened or fetched.
-            check_parameters(name, request.query_params)
-            found = await _in_thread(answer, request.query_params)
-            # JSON has no NaN, and a browser would refuse the whole response.
-            text = json.dumps(found, allow_nan=False, separators=(",", ":"))
-        except UnreadableSampleError as error:
-            return _failure(error, 500, error.where)
-        except (WidsError, OSError, ValueError, LookupError) as error:
-            return _failure(error)
+        # In a thread, because a shard may have to be opened or fetched.
+        found = await _in_thread(answer, request.query_params)
+        # JSON has no NaN, and a browser would refuse the whole response.
+        text = json.dumps(found, allow_nan=False, separators=(",", ":"))
         return Response(text, media_type="application/json")
 
     return send_json
@@ -209,27 +207,13 @@ def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -
 
 def _selection_of(handlers: ApiHandlers) -> Endpoint:
     async def send_selection(request: Request) -> Response:
-        try:
-            check_parameters("selection", request.query_params)
-            document = await _in_thread(handlers.selection, request.query_params)
-        except (WidsError, OSError, ValueError, LookupError) as error:
-            return _failure(error)
+        document = await _in_thread(handlers.selection, request.query_params)
         plain = _UNSAFE_IN_NAMES.sub("_", handlers.title)[-100:].strip("._") or "dataset"
         headers = {"Content-Disposition": f'attachment; filename="{plain}-selection.json"'}
         # Encoded by JSON's own defaults: surrogates of file names are escaped.
         return Response(json.dumps(document), media_type="application/json", headers=headers)
 
     return send_selection
-
-
-def _failure(
-    error: Exception, status: int | None = None, more: Mapping[str, Any] | None = None
-) -> Response:
-    """Return the response for an error: 400 bad request, 404 not found, 500 unreadable data."""
-    if status is None:
-        status = 400 if isinstance(error, ValueError) else 404
-        status = 500 if isinstance(error, WidsError | OSError) else status
-    return JSONResponse({"error": message_of(error), **(more or {})}, status)
 
 
 class _NotYetError(Exception):
@@ -240,15 +224,10 @@ def _thumbnail_of(handlers: ApiHandlers, files: Mapping[str, bytes]) -> Endpoint
     async def send_thumbnail(request: Request) -> Response:
         placeholder = files["broken.svg"]
         try:
-            check_parameters("thumb", request.query_params)
             drawn, version = await _drawn(handlers, request)
         except _NotYetError:
             drawn, placeholder = None, files["later.svg"]
-        except (ValueError, LookupError) as error:
-            if not isinstance(error, WidsError):
-                return _failure(error)
-            drawn = None
-        except (OSError, ImportError):
+        except (WidsError, OSError, ImportError):
             drawn = None
         # Errors are not cached, since they may be temporary, and neither are pictures of another
         # version of the shard.
@@ -279,14 +258,14 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     version = request.query_params.get("v", "")
     strip = request.query_params.get("strip") == "1"
     index, field = _integer(request, "i"), _integer(request, "f")
-    kept = handlers.thumbnails.kept(index, field, size, version, strip=strip)
+    kept = handlers.decoders.kept((FieldKey(index, version, field), size, strip))
     if kept is not None:
         return kept, version
     located, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
         return None, located.version
     asks_again = bool(request.query_params.get("soon"))
-    drawing = handlers.thumbnails.get(located, number, size, strip=strip, asks_again=asks_again)
+    drawing = handlers.describer.drawn(located, number, size, strip=strip, asks_again=asks_again)
     if not asks_again:
         return await asyncio.wrap_future(drawing.result), located.version
     # No decoder may be free to find out that it takes long.
@@ -301,15 +280,12 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
 
 def _raw_of(handlers: ApiHandlers) -> Endpoint:
     async def send_raw(request: Request) -> Response:
+        located, number = await _in_thread(_asked_for, handlers, request)
+        field = located.field(number)
         try:
-            check_parameters("raw", request.query_params)
-            located, number = await _in_thread(_asked_for, handlers, request)
-            field = located.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)
         except UnsatisfiableRangeError:
             return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
-        except (WidsError, OSError, ValueError, LookupError) as error:
-            return _failure(error)
         start, stop = asked or (0, field.nbytes)
         headers = _field_headers(located, number, save=request.query_params.get("save") == "1")
         if located.version == request.query_params.get("v"):

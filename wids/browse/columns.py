@@ -17,19 +17,46 @@ from wids.codecs.headers import HEADER_FACTS
 from wids.display.pixels import names_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["INTEGERS", "NUMBERS", "PARAMETERS", "PATH", "Column", "Columns", "column_name",
-           "in_brackets", "is_path", "parameter_of", "written"]  # fmt: skip
+__all__ = [
+    "INTEGERS",
+    "NUMBERS",
+    "PARAMETERS",
+    "PATH",
+    "Column",
+    "Columns",
+    "check_parameters",
+    "column_name",
+    "in_brackets",
+    "is_path",
+    "parameter_of",
+    "written",
+]
 
-# Parameters of the page's URLs. A column of such a name is in quotes there.
-PARAMETERS = frozenset(
-    (  # noqa: SIM905 (a list of words is read more easily)
-        "at i p compare view shards order seed epoch rank replicas interleave lanes chunksize "
-        "where q shard marks inside near far missing broken sort size look field colour by across "
-        "token count from without"
-    ).split()
+# Parameters of each endpoint. Others are an error, because they would silently have no effect.
+_ORDER = (
+    "order seed epoch rank replicas interleave lanes chunksize where q marks inside near far shard "
+    "missing broken sort"
 )
+_ENDPOINTS = {
+    "dataset": "",
+    "facets": _ORDER,
+    "groups": f"by across {_ORDER}",
+    "map": f"field colour {_ORDER}",
+    "overview": "",
+    "page": f"at count look {_ORDER}",
+    "picture": "i f",
+    "raw": "i f save v",
+    "sample": f"i p from {_ORDER}",
+    "selection": f"without {_ORDER}",
+    "shards": "from count",
+    "thumb": "i f s v strip soon",
+    "turns": "i f from",
+    "words": "before kind",
+}
+# Those of the page's own URLs, too. A column of such a name is in quotes there.
+PARAMETERS = frozenset(" ".join(["compare view shards size token", *_ENDPOINTS.values()]).split())
 INTEGERS = ("bigint", "integer", "hugeint", "ubigint", "smallint", "tinyint", "uinteger")
 NUMBERS = (*INTEGERS, "double", "float", "decimal")
 _NULL = "null"  # in the parameter of a column: samples without a value
@@ -171,6 +198,26 @@ def _number(name: str, text: str) -> str:
             f"{name}: expected numbers and ranges, such as 3,10..20, got {text[:40]!r}"
         )
     return text
+
+
+def check_parameters(endpoint: str, query: Mapping[str, str]) -> None:
+    """Raise ValueError for a parameter that an endpoint does not know.
+
+    Raises:
+        ValueError: There is one; the message lists the known ones.
+
+    >>> check_parameters("picture", {"i": "3", "field": "0"})
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown parameter 'field'; 'picture' takes f, i
+    """
+    known = _ENDPOINTS[endpoint].split()
+    for name in query:
+        # Others than those of the page are columns, of which values are wanted.
+        is_pick = "where" in known and name not in PARAMETERS
+        if name not in [*known, "token"] and not is_pick:
+            takes = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"unknown parameter {name[:40]!r}; {endpoint!r} takes {takes}")
 
 
 def column_name(name: str) -> str:

@@ -22,7 +22,6 @@ _MOST_WORD = 60  # characters of a value that is no sentence
 _MOST_BINS = 36
 _MOST_SHARDS = 40  # bars of the counts over shards
 _MOST_FIELDS = 48
-_MOST_CLASSES = 10  # that are counted over shards
 _FAR = 3  # times the span of nearly all numbers; others are counted in the outermost bins
 _EXACT = 1e15  # up to which edges are written as integers
 
@@ -256,7 +255,7 @@ def count_shards(cursor: Any, source: str, step: int = 0) -> dict[str, Any]:
 
 
 def overview(cursor: Any, columns: Columns) -> dict[str, Any]:
-    """Return what is missing, how large fields are, and how classes change over the shards."""
+    """Return what is missing, how large fields are, and how many samples the classes have."""
     every = count_fields(cursor, columns, "samples")
     fields = sorted(every, key=lambda field: field["missing"])[:_MOST_FIELDS]
     for field in fields:
@@ -265,37 +264,12 @@ def overview(cursor: Any, columns: Columns) -> dict[str, Any]:
             f"SELECT sum({size}), min({size}), max({size}), avg({size}) FROM samples"
         ).fetchall()[0]
         field |= {"nbytes": int(nbytes or 0), "smallest": least, "largest": most, "mean": mean}
-    by_shard = count_shards(cursor, "samples")
-    step, samples = by_shard["step"], by_shard["counts"]
-    lacking = [field for field in fields if field["missing"]]
-    found = {
-        "fields": fields,
-        "num_fields": len(every),
-        "shards": [bar * step for bar in range(len(samples))],
-        "step": step,
-        "samples": samples,
-        "missing": {
-            field["name"]: count_shards(
-                cursor,
-                f"(SELECT shard_index FROM samples WHERE sizes.{quoted(field['name'])} IS NULL)",
-                step,
-            )["counts"]
-            for field in lacking
-        },
-        "classes": None,
-    }
+    total = cursor.sql("SELECT count(*) FROM samples").fetchall()[0][0]
+    found = {"fields": fields, "num_fields": len(every), "total": total, "classes": None}
     name = next((column.name for column in columns.scalars if is_class(f".{column.name}")), None)
     if name is not None:
         facet = ValuesFacet(cursor, columns, name)
         counts = facet.counts(cursor, "samples")
-        places = {value: place for place, value in enumerate(facet.values[:_MOST_CLASSES])}
-        over = [[0] * len(samples) for _ in places]
-        for bar, value, count in cursor.sql(
-            f"SELECT shard_index // {step} AS bar, {name} AS value, count(*) FROM samples "
-            "GROUP BY bar, value"
-        ).fetchall():
-            if value in places:
-                over[places[value]][bar] = count
         sizes = cursor.sql(
             "SELECT min(n), median(n), max(n) FROM (SELECT count(*) AS n FROM samples "
             f"WHERE {name} IS NOT NULL GROUP BY {name})"
@@ -304,7 +278,6 @@ def overview(cursor: Any, columns: Columns) -> dict[str, Any]:
             **facet.as_dict(),
             "all": counts,
             "sizes": [float(each or 0) for each in sizes],
-            "over": over,
             "total": sum(counts["counts"]),
         }
     return found

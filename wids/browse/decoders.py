@@ -13,17 +13,19 @@ it takes more. Then another one is started.
 
 from __future__ import annotations
 
+import functools
 import math
 import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast, get_args
 
+from wids.base.keptbytes import KeptBytes
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool
 from wids.browse.workerprocess import WorkerProcess
@@ -35,7 +37,17 @@ from wids.display.pixels import Label
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
-__all__ = ["DecoderLimits", "Decoders", "Job", "TookLongError", "thumbnail_job", "view_job"]
+__all__ = [
+    "LARGE",
+    "SHOWN_SECONDS",
+    "SIZES",
+    "DecoderLimits",
+    "Decoders",
+    "Job",
+    "TookLongError",
+    "thumbnail_job",
+    "view_job",
+]
 
 T = TypeVar("T")
 Pieces = Callable[[], Iterable[bytes]]
@@ -54,13 +66,21 @@ _LITTLE_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
-_PLAIN_HEADERS = (".jpg", ".jpeg", ".png", ".webp")  # a few bytes of fixed places state their size
 _HEAD_NBYTES = 64 << 10
 # Pixels, times the scans of a JPEG, that take longer than a quick process has.
 _MANY_PIXELS = 40_000_000
 # Memory for each pixel: of a progressive JPEG (another is decoded at a fraction of its size), of a
 # PNG, and of a WebP, of which libwebp keeps two frames and Pillow copies one.
 _PIXEL_NBYTES = {".jpg": 6, ".jpeg": 6, ".png": 4, ".webp": 22}
+_KEPT_NBYTES = 96 << 20
+_VIEW_NBYTES = 64 << 10  # that a description counts as
+
+# Only these sizes of pictures can be requested, so that a client cannot make the server draw each
+# in a thousand sizes.
+SIZES = (96, 144, 192, 256, 320, 480, 640, 960, 1280, 2560, 4096)
+LARGE = 1280  # size of an image on the page of its sample
+# A page asks again at least every eight seconds for a picture that it still shows.
+SHOWN_SECONDS = 12.0
 
 
 class TookLongError(DecodeError):
@@ -156,7 +176,7 @@ class Job(Generic[T]):
             pieces: The bytes of the field.
         """
         suffix = format_suffix(self.extension)
-        if self.call != "thumbnail" or suffix not in _PLAIN_HEADERS:
+        if self.call != "thumbnail" or suffix not in _PIXEL_NBYTES:
             return False
         try:
             start = next(iter(pieces), b"")[:_HEAD_NBYTES]
@@ -196,8 +216,8 @@ class Decoders:
 
     def __init__(self, limits: DecoderLimits | None = None) -> None:
         self.limits = limits or DecoderLimits()
-        self._quick = [_Process(self.limits.nbytes) for _ in range(self.limits.processes)]
-        self._patient = _Process(self.limits.large_nbytes, _LOW_PRIORITY)
+        self._quick = [_process(self.limits.nbytes) for _ in range(self.limits.processes)]
+        self._patient = _process(self.limits.large_nbytes, _LOW_PRIORITY)
         # Numbers of the idle quick processes, those that run before those that have to be started.
         self._idle: queue.PriorityQueue[tuple[bool, int]] = queue.PriorityQueue()
         for number in range(len(self._quick)):
@@ -209,6 +229,8 @@ class Decoders:
         self._patient_pool = DaemonThreadPool(1, "wids-decoder")
         self._lock = threading.Lock()
         self._waiting: list[Job[Any]] = []  # for the patient process
+        self._under_way: dict[Hashable, Job[Any]] = {}
+        self._kept: KeptBytes[Hashable, Any] = KeptBytes(_KEPT_NBYTES)
 
     def start(self) -> None:
         """Start a process, so that the first picture does not wait for it."""
@@ -221,10 +243,50 @@ class Decoders:
         for pool in (*self._pools.values(), self._patient_pool):
             pool.close()
 
-    def begin(self, job: Job[T]) -> Job[T]:
-        """Begin a job, and return it."""
+    def kept(self, key: Hashable) -> Any:
+        """Return the result of a job that was done with a key; None if there is none any more."""
+        found = self._kept.get(key)
+        return None if isinstance(found, DecodeError) else found
+
+    def begin(self, job: Job[T], key: Hashable = None) -> Job[T]:
+        """Begin a job, and return it.
+
+        Args:
+            job: The job.
+            key: What it is about: of several jobs with one key, the first is done, and its result
+                is kept for a while. None for a job of its own.
+        """
+        kept = None
+        if key is not None:
+            with self._lock:
+                # Two tabs may show the same page; both wait for the same picture.
+                other = self._under_way.get(key)
+                if other is not None:
+                    other.wanted_until = max(other.wanted_until, job.wanted_until)
+                    return other
+                kept = self._kept.get(key)
+                if kept is None:
+                    self._under_way[key] = job
+        if kept is not None:
+            job.finish(kept)
+            return job
+        if key is not None:
+            job.result.add_done_callback(functools.partial(self._keep, key))
         self._pools[job.call].submit(self._run_quickly, job)
         return job
+
+    def _keep(self, key: Hashable, done: Future[Any]) -> None:
+        error = done.exception()
+        if error is None:
+            found = done.result()
+            self._kept.put(
+                key, found, len(found.data) if isinstance(found, Thumbnail) else _VIEW_NBYTES
+            )
+        # Errors of decoding are kept, too, since decoding the field again would fail again.
+        elif isinstance(error, DecodeError) and not isinstance(error, TookLongError):
+            self._kept.put(key, error, len(str(error)))
+        with self._lock:
+            self._under_way.pop(key, None)
 
     def _run_quickly(self, job: Job[Any]) -> None:
         """Run a job in a quick process, or leave it to the patient one."""
@@ -238,10 +300,11 @@ class Decoders:
             _, number = self._idle.get()
             process, is_cold = self._quick[number], False
             try:
-                answer = process.answer(job, pieces, self.limits.soon_seconds, is_last=False)
+                answer = _answer(process, job, pieces, self.limits.soon_seconds, is_last=False)
             except BaseException:
                 is_cold = True
-                process.start()
+                with suppress(RuntimeError):  # the server ends
+                    process.start()
                 raise
             finally:
                 self._idle.put((is_cold, number))
@@ -273,7 +336,7 @@ class Decoders:
             self._waiting.remove(job)
         try:
             seconds = self.limits.deadline_seconds
-            answer = self._patient.answer(job, None, seconds, is_last=True)
+            answer = _answer(self._patient, job, None, seconds, is_last=True)
             job.finish(_result_of(job, answer))
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
             job.finish(error)
@@ -320,73 +383,62 @@ def _result_of(job: Job[T], answer: tuple[dict[str, Any], bytes]) -> T:
     return job.parse(*answer)
 
 
-class _Process:
-    """A decoder process, which is started again after it has ended.
+def _process(nbytes: int, niceness: int = 0) -> WorkerProcess:
+    limits = str(nbytes), str(niceness)
+    return WorkerProcess("wids.browse.decoderworker", limits, _LITTLE_MEMORY)
+
+
+def _answer(
+    worker: WorkerProcess,
+    job: Job[Any],
+    pieces: Iterable[bytes] | None,
+    seconds: float,
+    *,
+    is_last: bool,
+) -> tuple[dict[str, Any], bytes]:
+    """Send a job to a process, and wait for the answer.
 
     Args:
-        nbytes: Its memory limit.
-        niceness: By how much others go before it.
+        worker: The process.
+        job: The job.
+        pieces: The bytes of its field, if they are read.
+        seconds: Processor time that the process has.
+        is_last: Whether no process has more memory.
+
+    Raises:
+        TookLongError: Other programs used the processors for most of the time.
+        DecodeError: The process died, or took longer than it may.
     """
+    request = {**job.request, "seconds": seconds, "is_last_try": is_last}
+    try:
+        with _explained(worker, seconds):
+            worker.send(request, job.nbytes)
+        for piece in job.pieces() if pieces is None else pieces:
+            with _explained(worker, seconds):
+                worker.send_bytes(piece)
+        with _explained(worker, seconds):
+            return worker.receive(_MOST_PATIENCE * seconds)
+    except BaseException:
+        worker.end()  # what it was sent or does now is not known
+        raise
 
-    def __init__(self, nbytes: int, niceness: int = 0) -> None:
-        limits = str(nbytes), str(niceness)
-        self._worker = WorkerProcess("wids.browse.decoderworker", limits, _LITTLE_MEMORY)
-        self.close = self._worker.close
 
-    def start(self) -> None:
-        """Start the process unless it runs.
-
-        Raises:
-            DecodeError: The server ends.
-        """
-        try:
-            self._worker.start()
-        except RuntimeError as error:
-            raise DecodeError(str(error)) from None
-
-    def answer(
-        self, job: Job[Any], pieces: Iterable[bytes] | None, seconds: float, *, is_last: bool
-    ) -> tuple[dict[str, Any], bytes]:
-        """Send a job, and wait for the answer.
-
-        Args:
-            job: The job.
-            pieces: The bytes of its field, if they are read.
-            seconds: Processor time that the process has.
-            is_last: Whether no process has more memory.
-
-        Raises:
-            TookLongError: Other programs used the processors for most of the time.
-            DecodeError: The process died, or took longer than it may.
-        """
-        self.start()
-        request = {**job.request, "seconds": seconds, "is_last_try": is_last}
-        try:
-            with self._explained(seconds):
-                self._worker.send(request, job.nbytes)
-            for piece in job.pieces() if pieces is None else pieces:
-                with self._explained(seconds):
-                    self._worker.send_bytes(piece)
-            with self._explained(seconds):
-                return self._worker.receive(_MOST_PATIENCE * seconds)
-        except BaseException:
-            self._worker.end()  # what it was sent or does now is not known
-            raise
-
-    @contextmanager
-    def _explained(self, seconds: float) -> Iterator[None]:
-        """Context manager that turns errors of the connection into those of the field."""
-        try:
-            yield
-        except TimeoutError:
-            raise TookLongError(
-                f"not decoded within {seconds:g} s of processor time, as other programs use the "
-                "processors; reload to try again"
-            ) from None
-        except (EOFError, OSError, ValueError, RuntimeError):
-            if self._worker.end(is_dying=True) == -signal.SIGPROF:
-                raise _EndedError(f"not decoded within {seconds:g} s") from None
-            raise _EndedError("its decoder ended without an answer") from None
+@contextmanager
+def _explained(worker: WorkerProcess, seconds: float) -> Iterator[None]:
+    """Context manager that turns errors of the connection into those of the field."""
+    try:
+        yield
+    except TimeoutError:
+        raise TookLongError(
+            f"not decoded within {seconds:g} s of processor time, as other programs use the "
+            "processors; reload to try again"
+        ) from None
+    except RuntimeError as error:  # the server ends
+        raise DecodeError(str(error)) from None
+    except (EOFError, OSError, ValueError):
+        if worker.end(is_dying=True) == -signal.SIGPROF:
+            raise _EndedError(f"not decoded within {seconds:g} s") from None
+        raise _EndedError("its decoder ended without an answer") from None
 
 
 def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:
@@ -400,7 +452,8 @@ def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:
         if value_range is not None:
             value_range = float(value_range[0]), float(value_range[1])
         if media_type in {"image/jpeg", "image/png"}:
-            return Thumbnail(media_type, data, int(width), int(height), labels, value_range)
+            size, is_cut = (int(width), int(height)), bool(found["is_cut"])
+            return Thumbnail(media_type, data, *size, labels, value_range, is_cut)
     except (LookupError, TypeError, ValueError, OverflowError):  # OverflowError: int(infinity)
         pass
     raise DecodeError("the decoder of the field gave no answer that can be read")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,9 +43,9 @@ _KEPT_NBYTES = 64 << 20
 # Most bytes of a remote sample that are fetched before the page requests them.
 _MOST_AHEAD_NBYTES = 2 << 20
 _PIECE_NBYTES = 1 << 20
-_PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _LOOK_SECONDS = 1.0
 _MOST_LOOKED_AT = 256  # shards at a time
+_PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 # A user waits for the page, so an early error is better than the many retries of a training run.
 PATIENCE = FetchPolicy(
     connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2, limited_attempts=2
@@ -157,12 +156,9 @@ class FieldReader:
         self.num_uncounted = len(uncounted or ())
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
-        self._waits: dict[int, tuple[int, float]] = {}
         self.generation = 0
         self._watched: set[int] = set()  # shards of which something was read
-        self._to_look_at: list[int] = []
-        self._looked_at = time.monotonic()
-        self._look = threading.Lock()
+        self._looked_at, self._look_from = time.monotonic(), 0
         self.joined = joined
         every: list[Any] = [dataset, *(joined.datasets if joined is not None else ())]
         for cache in {id(each.cache): each.cache for each in every}.values():
@@ -207,11 +203,11 @@ class FieldReader:
             WidsError: Its shard cannot be opened.
         """
         shard, local_index, ref = self._opened(index)
-        fields = tuple(LocatedField(*field) for field in shard.index.fields(local_index))
         index = index if index >= 0 else index + len(self)
         found = None if self.joined is None else self.joined.fields(index, ref.url)
-        if found is not None:
-            fields = tuple(LocatedField(*field) for field in found)
+        if found is None:
+            found = [LocatedField(*field) for field in shard.index.fields(local_index)]
+        fields = tuple(found)
         return LocatedSample(
             index,
             shard.index.key(local_index),
@@ -329,13 +325,6 @@ class FieldReader:
         cache = self.dataset.cache
         return not (cache.is_local(ref.url) or cache.holds(ref))
 
-    def arrived_nbytes(self, shard_index: int) -> int:
-        """Return the number of bytes of a shard that have arrived while it is fetched whole."""
-        ref = self.dataset.shards[shard_index]
-        if self.dataset.cache.is_local(ref.url):
-            return 0
-        return self.dataset.cache.arrived_nbytes(ref)
-
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard; None if the whole shard would have to be fetched.
 
@@ -389,28 +378,22 @@ class FieldReader:
         return self.joined is not None and self.joined.may_give(field)
 
     def look_for_changes(self, *, at_all: bool = False) -> None:
-        """Drop shards that were replaced, of some of those that were read, at most once in a while.
-
-        What a filter found is shown without another look at all of the shards that it read.
+        """Drop those of the local shards that were read and were replaced since.
 
         Args:
-            at_all: Look at all of them, and now.
+            at_all: Look at all of them, and now; otherwise at some of them, once in a while.
         """
-        if not at_all and time.monotonic() < self._looked_at + _LOOK_SECONDS:
-            return
-        if not self._look.acquire(blocking=at_all):
-            return
-        try:
-            self._looked_at = time.monotonic()
-            if at_all or not self._to_look_at:
-                self._to_look_at = sorted(self._watched)
-            most = len(self._to_look_at) if at_all else _MOST_LOOKED_AT
-            for shard_index in self._to_look_at[-most:]:
-                if self.dataset.cache.is_local(self.dataset.shards.urls[shard_index]):
-                    self._drop_if_changed(shard_index)
-            del self._to_look_at[-most:]
-        finally:
-            self._look.release()
+        watched = sorted(self._watched)
+        if not at_all:
+            if time.monotonic() < self._looked_at + _LOOK_SECONDS:
+                return
+            self._looked_at, start = time.monotonic(), self._look_from
+            stop = start + _MOST_LOOKED_AT
+            self._look_from = stop if stop < len(watched) else 0
+            watched = watched[start:stop]
+        for shard_index in watched:
+            if self.dataset.cache.is_local(self.dataset.shards.urls[shard_index]):
+                self._drop_if_changed(shard_index)
 
     def _drop_if_changed(self, shard_index: int) -> None:
         self._watched.add(shard_index)
@@ -436,7 +419,7 @@ class FieldReader:
         self.failures.check(shard_index, url)
         first = shard_index not in self._opened_before
         far = first and self.is_far(self.dataset.shards[shard_index])
-        with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
+        with self.failures.noted(shard_index, url, WidsError, OSError):
             self._drop_if_changed(shard_index)
             located = self.dataset.locate_sample(index)
             # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
@@ -446,19 +429,3 @@ class FieldReader:
         if far and located[0].memory is not None:
             self.fetched_whole.add(shard_index)
         return located
-
-    @contextmanager
-    def _waited(self, shard_index: int) -> Iterator[None]:
-        """Context manager that records the wait of a thread for a shard, for `waits`."""
-        thread = threading.get_ident()
-        self._waits[thread] = shard_index, time.monotonic()
-        try:
-            yield
-        finally:
-            del self._waits[thread]
-
-    def waits(self) -> dict[int, float]:
-        """Return a dict from each shard that is being opened to the seconds waited so far."""
-        now = time.monotonic()
-        # A copy, since other threads add and remove entries meanwhile.
-        return {shard_index: now - since for shard_index, since in list(self._waits.values())}

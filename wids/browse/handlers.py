@@ -14,18 +14,16 @@ import numpy as np
 
 from wids.base.urls import hide_credentials
 from wids.browse.catalogueclient import INSTALL, AskLimits, CatalogueClient, NotBuiltError
-from wids.browse.columns import PARAMETERS as PAGE_PARAMETERS
 from wids.browse.completion import completions, copies
-from wids.browse.decoders import DecoderLimits, Decoders
+from wids.browse.decoders import LARGE, DecoderLimits, Decoders
 from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import Maps, VectorVisitor
 from wids.browse.neighbours import Neighbours
 from wids.browse.orders import Grid, Order, Shown, conditions_of, parse_indexes
 from wids.browse.overview import CheckReport, dataset_facts, shard_rows
-from wids.browse.samplepages import FieldViews, sample_page, tiles
+from wids.browse.samplepages import Describer, sample_page, tiles
 from wids.browse.scans import Scans
-from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
 from wids.errors import WidsError
@@ -40,15 +38,15 @@ if TYPE_CHECKING:
     from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
 
-__all__ = ["ApiHandlers", "UnreadableSampleError", "check_parameters"]
+__all__ = ["ApiHandlers", "UnreadableSampleError"]
 
 Query = Mapping[str, str]
 
 # Bounds of one response, whatever the request asks for.
 _MOST_TILES = 240
 _MOST_ROWS = 500
+_MOST_FAULTS = 100
 _MOST_MESSAGE = 1000
-_MOST_WAITS = 3
 _MOST_TRIES = 3  # if shards are replaced while a page is made
 _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged through
 _MOST_COPIES = 2000  # that are marked at once; more do not fit a link
@@ -67,51 +65,6 @@ class UnreadableSampleError(Exception):
     def __init__(self, message: str, where: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.where = where
-
-
-# Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_ORDER = (
-    "order seed epoch rank replicas interleave lanes chunksize where q marks inside near far shard "
-    "missing broken sort"
-)
-PARAMETERS = {
-    "dataset": "",
-    "facets": _ORDER,
-    "faults": "from",
-    "groups": f"by across {_ORDER}",
-    "map": f"field colour {_ORDER}",
-    "page": f"at count look {_ORDER}",
-    "picture": "i f",
-    "raw": "i f save v",
-    "sample": f"i p from {_ORDER}",
-    "selection": f"without {_ORDER}",
-    "shards": "from count",
-    "overview": "",
-    "thumb": "i f s v strip soon",
-    "turns": "i f from",
-    "waiting": "",
-    "words": "before kind",
-}
-
-
-def check_parameters(question: str, query: Query) -> None:
-    """Raise ValueError for a parameter that an endpoint does not know.
-
-    Raises:
-        ValueError: There is one; the message lists the known ones.
-
-    >>> check_parameters("picture", {"i": "3", "field": "0"})
-    Traceback (most recent call last):
-    ...
-    ValueError: unknown parameter 'field'; 'picture' takes f, i
-    """
-    known = {*PARAMETERS[question].split(), "token"}
-    for name in query:
-        # Others than those of the page are columns, of which values are wanted.
-        picks = "where" in known and name not in PAGE_PARAMETERS
-        if name not in known and not picks:
-            takes = ", ".join(sorted(known - {"token"})) or "none"
-            raise ValueError(f"unknown parameter {name[:40]!r}; {question!r} takes {takes}")
 
 
 @dataclass
@@ -145,8 +98,7 @@ class ApiHandlers:
         self.scans = Scans()
         self.decoders = Decoders(self.limits)
         self.catalogue = CatalogueClient(self.reader, self.class_names, self.ask_limits)
-        self.thumbnails = Thumbnails(self.reader, self.decoders)
-        self._views = FieldViews(self.reader, self.decoders, self.class_names, self.view_seconds)
+        self.describer = Describer(self.reader, self.decoders, self.class_names, self.view_seconds)
         self._maps = Maps(self.reader, self.scans, self.catalogue)
         self._neighbours = Neighbours(
             self.scans, functools.partial(VectorVisitor, self.reader), self.reader.num_shards
@@ -165,9 +117,9 @@ class ApiHandlers:
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
 
-    def _refresh(self, *, at_all: bool = False) -> None:
-        """Forget what was found in shards that were replaced meanwhile; look at some or all."""
-        self.reader.look_for_changes(at_all=at_all)
+    def _refresh(self) -> None:
+        """Forget what was found in shards that were replaced meanwhile."""
+        self.reader.look_for_changes()
         with self._lock:
             if self._generation != self.reader.generation:
                 self._generation = self.reader.generation
@@ -185,7 +137,11 @@ class ApiHandlers:
         """Return the facts of the dataset."""
         checked = None
         if self.report is not None:
-            checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
+            faults = [
+                {name: hide_credentials(text) for name, text in fault.items()}
+                for fault in self.report["faults"][:_MOST_FAULTS]
+            ]
+            checked = {**self.report, "faults": faults}
         return {
             **dataset_facts(self.reader),
             "num_chosen": None if self.chosen is None else len(self.chosen),
@@ -193,19 +149,6 @@ class ApiHandlers:
             "checked": checked,
             "install": "" if self.catalogue.is_installed else INSTALL,
         }
-
-    def waiting(self, _query: Query) -> dict[str, Any]:
-        """List the shards that requests wait for, the longest wait first."""
-        waits = sorted(self.reader.waits().items(), key=lambda wait: -wait[1])
-        shards = [
-            {
-                **shard_rows(self.reader, number, 1, {})[0],
-                "seconds": round(seconds, 1),
-                "arrived": self.reader.arrived_nbytes(number),
-            }
-            for number, seconds in waits[:_MOST_WAITS]
-        ]
-        return {"shards": shards}
 
     def page(self, query: Query) -> dict[str, Any]:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
@@ -284,13 +227,14 @@ class ApiHandlers:
             raise LookupError("map: the first samples have no field that is a vector, such as .npy")
         found: dict[str, Any] = {"looks": looks._asdict(), "field": field, "chosen": None}
         found |= self._maps.as_dict(field, query.get("colour", ""))
-        shown = self._grid.shown({name: query[name] for name in query if name != "sort"})
-        waits = shown.comparing or shown.filtering
-        if found["finished"] and waits is not None and not waits["finished"]:
-            return {**found, **waits}
-        if found["finished"] and (shown.order.size < len(self.reader)):
-            chosen = np.array(shown.order.slice(0, shown.order.size), np.int64)
-            found["chosen"] = np.isin(found["indexes"], chosen).astype(int).tolist()
+        if found["finished"]:
+            try:
+                order = self._shown(query)
+            except NotBuiltError as error:
+                return {**found, **error.progress}
+            if order.size < len(self.reader):
+                chosen = np.array(order.slice(0, order.size), np.int64)
+                found["chosen"] = np.isin(found["indexes"], chosen).astype(int).tolist()
         return found
 
     def turns(self, query: Query) -> dict[str, Any]:
@@ -319,7 +263,8 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
-        self._refresh(at_all=True)
+        self.reader.look_for_changes(at_all=True)
+        self._refresh()
         order, filtering, _ = self._grid.shown(query, patient=True)
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
@@ -407,7 +352,7 @@ class ApiHandlers:
         where = {"index": from_front, "position": position, "total": total}
         try:
             located = self.reader.locate(index)
-            page = sample_page(self.reader, located, self._views, _number(query, "from", 0))
+            page = sample_page(self.reader, located, self.describer, _number(query, "from", 0))
         except (WidsError, OSError) as error:
             # The position of an unreadable sample is known, so the page can link its neighbours.
             raise UnreadableSampleError(message_of(error), where) from error
@@ -419,13 +364,14 @@ class ApiHandlers:
         """Wait for the picture of field `f` of sample `i`, and describe it.
 
         Returns:
-            `error`, None if the field could be drawn; `labels` and `value_range`, as
-            `wids.display.pixels.ArrayDrawing` has them, with the names of classes.
+            `error`, None if the field could be drawn; `is_cut`, whether only a part could; `labels`
+            and `value_range`, as `wids.display.pixels.ArrayDrawing` has them, with the names of
+            classes.
         """
         located = self.reader.locate(_number(query, "i", 0))
         number = _number(query, "f", 0)
         located.field(number)
-        return self._picture_facts(located, self.thumbnails.get(located, number, LARGE).result)
+        return self._picture_facts(located, self.describer.drawn(located, number, LARGE).result)
 
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
@@ -433,7 +379,7 @@ class ApiHandlers:
         Views read headers only. Whether the pixels are complete is known once they are drawn.
         """
         drawn = [
-            (row, self.thumbnails.get(located, row["number"], LARGE).result)
+            (row, self.describer.drawn(located, row["number"], LARGE).result)
             for row in fields
             if row["error"] is None
             and not row["late"]
@@ -461,7 +407,8 @@ class ApiHandlers:
             return {"error": message_of(error, _MOST_MESSAGE)}
         names = label_names(self.class_names, (each.extension for each in located.fields))
         labels = [[*label, class_name(names, label.value)] for label in drawn.labels]
-        return {"error": None, "labels": labels, "value_range": drawn.value_range}
+        told = {"labels": labels, "value_range": drawn.value_range, "is_cut": drawn.is_cut}
+        return {"error": None, **told}
 
     def shards(self, query: Query) -> dict[str, Any]:
         """List some shards."""
@@ -471,34 +418,39 @@ class ApiHandlers:
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Count the values of columns, of all samples and of those that a request shows."""
-        self._refresh()
-        shown = self._grid.shown({name: query[name] for name in query if name != "sort"})
-        waits = shown.comparing or shown.filtering
-        if waits is not None and not waits["finished"]:
-            return {**waits, "facets": None}
         try:
-            answer, _ = self.catalogue.ask("facets", self._rows_of(query, shown.order))
+            order = self._shown(query)
+            answer, _ = self.catalogue.ask("facets", self._rows_of(query, order))
         except NotBuiltError as error:
             return {**error.progress, "facets": None}
-        told = {"shown": shown.order.size, "finished": not answer["needs"]}
+        told = {"shown": order.size, "finished": not answer["needs"]}
         return {**answer, **self.catalogue.progress(), **told}
 
     def groups(self, query: Query) -> dict[str, Any]:
         """Count the samples that a request shows by a column `by`, and by another one `across`."""
-        self._refresh()
         texts = {name: query[name] for name in ("by", "across") if query.get(name)}
-        others = {name: query[name] for name in query if name not in ("by", "across", "sort")}
-        shown = self._grid.shown(others)
-        waits = shown.comparing or shown.filtering
-        if waits is not None and not waits["finished"]:
-            return {**waits, "groups": None}
         by_position = any("position" in text.lower() for text in texts.values())
-        rows = self._rows_of(query, shown.order, always=by_position)
         try:
+            order = self._shown(query)
+            rows = self._rows_of(query, order, always=by_position)
             answer, _ = self.catalogue.ask("groups", rows, **texts)
         except NotBuiltError as error:
             return {**error.progress, "groups": None}
-        return {**answer, **self.catalogue.progress(), "total": shown.order.size}
+        return {**answer, **self.catalogue.progress(), "total": order.size}
+
+    def _shown(self, query: Query) -> Order:
+        """Return the order of a request, but for what it is sorted by.
+
+        Raises:
+            NotBuiltError: What it depends on is not known yet.
+        """
+        self._refresh()
+        beside = ("sort", "by", "across", "field", "colour")
+        shown = self._grid.shown({name: query[name] for name in query if name not in beside})
+        waits = shown.comparing or shown.filtering
+        if waits is not None and not waits["finished"]:
+            raise NotBuiltError(waits)
+        return shown.order
 
     def _rows_of(self, query: Query, order: Order, *, always: bool = False) -> Integers | None:
         """Return the indexes of what is shown; None if that is all, each once."""
@@ -507,7 +459,7 @@ class ApiHandlers:
         return None if whole and not always else self._grid.rows(order)
 
     def overview(self, _query: Query) -> dict[str, Any]:
-        """Return what is missing, how large fields are, and how classes change over the shards."""
+        """Return what is missing, how large fields are, and how many samples the classes have."""
         self._refresh()
         try:
             answer, _ = self.catalogue.ask("overview")
@@ -531,16 +483,6 @@ class ApiHandlers:
         if self._found_looks is None and is_readable:
             self._found_looks = find_looks(self.reader)
         return self._found_looks or Looks()
-
-    def faults(self, query: Query) -> dict[str, Any]:
-        """List the faults that `wids check` found."""
-        start = max(0, _number(query, "from", 0))
-        faults = [] if self.report is None else self.report["faults"]
-        shown = [
-            {name: hide_credentials(text) for name, text in fault.items()}
-            for fault in faults[start : start + _MOST_ROWS]
-        ]
-        return {"num_faults": len(faults), "faults": shown}
 
 
 def _steps_of(query: Query) -> list[str]:

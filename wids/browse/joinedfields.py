@@ -6,35 +6,21 @@ fields of these samples that are stored in shards of other datasets or in tables
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.browse.fieldreader import LocatedField
 from wids.errors import SpecError
 from wids.views.fieldhomes import may_give
-from wids.views.plan import StoredField, datasets_in, joined_names, slots_of, stored_fields
+from wids.views.plan import datasets_in, joined_names, slots_of, stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["FieldOfSample", "JoinedFields"]
-
-
-class FieldOfSample(NamedTuple):
-    """A field of a joined sample.
-
-    Attributes:
-        extension: Its name.
-        offset, nbytes: Where its bytes are in its shard; 0 for the offset of a value of a table.
-        stored: Where it is stored; None in the shard of the sample itself.
-    """
-
-    extension: str
-    offset: int
-    nbytes: int
-    stored: StoredField | None
+__all__ = ["JoinedFields"]
 
 
 class JoinedFields:
@@ -78,7 +64,7 @@ class JoinedFields:
         found: NDArray[np.int64] = self._rows[positions]
         return found
 
-    def fields(self, index: int, url: str) -> list[FieldOfSample] | None:
+    def fields(self, index: int, url: str) -> list[LocatedField] | None:
         """Return the fields of the sample with a left index; None if the join lacks it.
 
         Args:
@@ -95,11 +81,11 @@ class JoinedFields:
         for field in stored_fields(self.samples, int(self._order[position])).values():
             home = field.home
             if isinstance(home, TableRows):
-                found.append(FieldOfSample(field.extension, 0, len(field.read()), field))
+                found.append(LocatedField(field.extension, 0, len(field.read()), field))
                 continue
             own = home.locate(field.position).shard.url == url
             place_there = (field.offset, field.nbytes)
-            found.append(FieldOfSample(field.extension, *place_there, None if own else field))
+            found.append(LocatedField(field.extension, *place_there, None if own else field))
         return found
 
     def may_give(self, field: str) -> bool:

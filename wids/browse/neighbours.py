@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _NEIGHBOURS = 5
-STEPS = 100  # of the comparison, after each of which other scans have their turn
+STEPS = 100  # of the comparison, after each of which its progress is told
 _BLOCK_NUMBERS = 4_000_000  # similarities that are in memory at a time, 4 bytes each
 _MOST_SINGLED = 10_000  # samples in the order of a request
 _MOST_KEPT = 4

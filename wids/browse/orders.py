@@ -63,10 +63,6 @@ class Order:
         indexes: list[int] = self.at(np.arange(first, last, dtype=np.int64)).tolist()
         return indexes
 
-    def none(self) -> Order:
-        """Return an order without positions, for what is not known yet."""
-        return Order(0, self.at)
-
 
 @dataclass(frozen=True)
 class OrderQuery:
@@ -327,7 +323,8 @@ class Grid:
         try:
             answer, found = self._catalogue.ask("found", rows, **asked)
         except NotBuiltError as error:
-            return Shown(order.none(), {**error.progress, "found": 0, "full": False})
+            nothing = wanted.within(np.empty(0, np.int64))
+            return Shown(nothing, {**error.progress, "found": 0, "full": False})
         is_sampled = wanted.kind not in ("stored", "shuffled")
         if rows is not None and answer["by_position"]:
             order = OrderQuery().within(rows[found])

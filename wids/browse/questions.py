@@ -324,7 +324,7 @@ class Questions:
         return found
 
     def _overview(self, _rows: Any) -> dict[str, Any]:
-        """Return what is missing, how large fields are, and how classes change over the shards."""
+        """Return what is missing, how large fields are, and how many samples the classes have."""
         cursor, columns, _ = self._opened(set())
         known = self._all(set())
         if "overview" not in known:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
-import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from wids.browse.decoders import Decoders, Job, TookLongError, view_job
+from wids.browse.decoders import SHOWN_SECONDS, Job, TookLongError, thumbnail_job, view_job
 from wids.browse.failures import message_of
+from wids.browse.looks import header_facts
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
-from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, shapes_of
+from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, find_shapes, shapes_of
 from wids.display.fieldview import (
     FieldView,
     class_name,
@@ -25,15 +26,17 @@ from wids.display.fieldview import (
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
-from wids.errors import WidsError
+from wids.errors import DecodeError, WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from wids.browse.fieldreader import FieldKey, FieldReader, LocatedField, LocatedSample
+    from wids.browse.decoders import Decoders
+    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
     from wids.display.fieldview import ClassNames
+    from wids.display.thumbnails import Thumbnail
 
-__all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
+__all__ = ["Describer", "fields_ahead", "sample_page", "tiles"]
 
 _CAPTION_CHARACTERS = 160
 # A longer text is a document, whose first line does not describe it.
@@ -42,17 +45,19 @@ _MOST_MEDIA_NBYTES = 16 << 20
 _MOST_MEDIA_FAR_NBYTES = 1 << 20
 _MOST_FIELDS = 200
 _MOST_LOOKED_AT = 1000  # fields among which the one to show on a tile is chosen
-_MOST_FILMS = 3
 _MOST_KEY = 300
+_MOST_BOXES = 40  # on a tile
+# What documents with boxes have, as `wids.display.annotations` knows them.
+_BOXES = re.compile(rb'box|rect|roi|"(xmin|x[01]?|left)"', re.IGNORECASE)
 
 # A larger field is not read to be described. Its beginning is shown, and the browser's player, if
 # it has one for the format, requests the ranges that it needs.
 _MOST_VIEW_NBYTES = 64 << 20
+_MOST_DRAWN_NBYTES = 128 << 20
 _HEAD_NBYTES = 4096
 # Suffixes of images, those of photographs first; words in names of images made from others.
 _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
 _DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
-_MOST_LATE = 32  # late descriptions that are kept for the next request
 _MOST_SHAPE_NUMBERS = 1_000_000  # of a sample
 _DECODED_KINDS = ("image", "audio", "video", "array")
 _BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
@@ -83,12 +88,9 @@ def tiles(
 
 
 def fields_ahead(located: LocatedSample) -> list[int]:
-    """Return the numbers of the fields that a tile shows: picture, class and caption."""
-    picture = _picture(located)
-    numbers = [] if picture is None else [picture]
-    return numbers + [
-        number for number in (_labels(located), _caption(located)) if number is not None
-    ]
+    """Return the numbers of the fields that a tile shows: picture, class, caption and boxes."""
+    numbers = (_picture(located), _labels(located), _caption(located), _document(located))
+    return sorted({number for number in numbers if number is not None})
 
 
 def _tile(
@@ -106,31 +108,32 @@ def _tile(
     tile["fields"] = [safe_text(field.extension, 40) for field in located.fields[:12]]
     tile["kind"] = _main_kind(located)
     if tile["kind"] == "video":
-        tile["film"], *tile["more_films"] = _films(located)
+        tile["film"] = _film(located)
     try:
         tile |= _face(reader, located)
-        for name, number in (("label", _labels(located)), ("caption", _caption(located))):
+        document = _document(located)
+        said = {"label": _labels(located), "caption": _caption(located)}
+        numbers = {number for number in (*said.values(), document) if number is not None}
+        data = {number: bytes(reader.read(located, number)) for number in numbers}
+        for name, number in said.items():
             if number is not None and name not in tile:
-                tile[name] = _short(reader, located, number, class_names)
+                extension = located.fields[number].extension
+                tile[name] = _short(extension, data[number], class_names)
+        if document is not None and tile["picture"] is not None:
+            tile |= _boxes(reader, located, tile["picture"], data[document])
     except (WidsError, OSError) as error:
         tile["error"] = message_of(error, 500)
     return tile
 
 
-def _films(located: LocatedSample) -> list[dict[str, Any]]:
-    """Return what a tile needs to play the first videos of a sample in its place.
-
-    The first is played; the others take its place if it is broken, as only drawing it tells.
-    """
-    films = []
+def _film(located: LocatedSample) -> dict[str, Any] | None:
+    """Return what a tile needs to play the first video of a sample in its place."""
     for number, field in enumerate(located.fields[:_MOST_LOOKED_AT]):
         if field_kind(field.extension) == "video":
             plain = media_type(field.extension)
             shown = None if plain == OCTET_STREAM else plain
-            films.append({"field": number, "media_type": shown, "strip": _is_drawn(field)})
-        if len(films) == _MOST_FILMS:
-            break
-    return films
+            return {"field": number, "media_type": shown, "strip": _is_drawn(field)}
+    return None
 
 
 def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
@@ -197,23 +200,41 @@ def _main_kind(located: LocatedSample) -> str:
     return min(kinds, key=order.index, default="bytes")
 
 
-def _short(
-    reader: FieldReader, located: LocatedSample, number: int, class_names: Mapping[int, str]
-) -> dict[str, Any] | str:
+def _document(located: LocatedSample) -> int | None:
+    return _first(located, ("json",), _MOST_CAPTION_NBYTES)
+
+
+def _boxes(
+    reader: FieldReader, located: LocatedSample, picture: int, text: bytes
+) -> dict[str, Any]:
+    """Return the boxes that the JSON of a sample names, and the sides of its image as stored."""
+    if field_kind(located.fields[picture].extension) != "image" or not _BOXES.search(text):
+        return {}
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    boxes = [shape for shape in find_shapes(document).drawn if shape.kind == "box"][:_MOST_BOXES]
+    facts = header_facts(reader, located, picture) if boxes else {}
+    if not facts.get("width"):
+        return {}
+    sides = [facts["width"], facts["height"]]
+    return {"boxes": [shape.as_dict() for shape in boxes], "sides": sides}
+
+
+def _short(extension: str, data: bytes, class_names: Mapping[int, str]) -> dict[str, Any] | str:
     """Return a class with its name, or the beginning of a text."""
-    extension = located.fields[number].extension
-    data = reader.read(located, number)
     if field_kind(extension) == "class":
         view = view_field(extension, data, class_names=class_names)
         if view.error is None:
             return dict(view.summary)
         return {"value": "?", "name": None}
-    text = bytes(data[: 4 * _CAPTION_CHARACTERS]).decode("utf-8", "replace")
+    text = data[: 4 * _CAPTION_CHARACTERS].decode("utf-8", "replace")
     return safe_text(" ".join(text.split()), _CAPTION_CHARACTERS)
 
 
 def sample_page(
-    reader: FieldReader, located: LocatedSample, describe: FieldViews, start: int = 0
+    reader: FieldReader, located: LocatedSample, describe: Describer, start: int = 0
 ) -> dict[str, Any]:
     """Describe one sample, and its fields from number `start` on, up to the bound of a page.
 
@@ -269,99 +290,100 @@ def _is_drawn(field: LocatedField) -> bool:
     return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
 
 
-class FieldViews:
-    """Description of the fields of samples; complex formats are read in decoder processes.
+@dataclass(frozen=True)
+class Describer:
+    """Describes and draws fields; complex formats are read in decoder processes.
 
-    Args:
+    Attributes:
         reader: The dataset.
         decoders: Decoder processes.
         class_names: Names of classes, by number.
-        wait_seconds: Longest wait for the fields of a sample.
+        wait_seconds: Longest wait for the descriptions of a sample.
     """
 
-    def __init__(
-        self,
-        reader: FieldReader,
-        decoders: Decoders,
-        class_names: Mapping[int, str],
-        wait_seconds: float,
-    ) -> None:
-        self._reader = reader
-        self._decoders = decoders
-        self._class_names = class_names
-        self._wait_seconds = wait_seconds
-        self._lock = threading.Lock()
-        self._late: dict[FieldKey, Job[FieldView]] = {}
+    reader: FieldReader
+    decoders: Decoders
+    class_names: Mapping[int, str]
+    wait_seconds: float
 
-    def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView | None]:
+    def views(self, located: LocatedSample, numbers: Sequence[int]) -> list[FieldView | None]:
         """Describe fields in parallel.
 
         Returns:
             The descriptions; None for a field that takes longer than the others wait for it. The
             next request for it gets the description that is under way.
         """
-        plain: dict[int, FieldView] = {}
         jobs: dict[int, Job[FieldView]] = {}
-        numbers = list(numbers)
         for number in numbers:
             field = located.fields[number]
             if _needs_decoder(field.extension) and field.nbytes <= _MOST_VIEW_NBYTES:
-                jobs[number] = self._begun(located, number)
-        for number in numbers:
-            if number not in jobs:
-                plain[number] = self._view(located, number)
-        end = time.monotonic() + self._wait_seconds
+                pieces = functools.partial(self.reader.pieces, located, number)
+                job = view_job(field.extension, field.nbytes, pieces)
+                jobs[number] = self.decoders.begin(job, located.key_of(number))
+        plain = {n: self._view(located, n) for n in numbers if n not in jobs}
+        end = time.monotonic() + self.wait_seconds
         found = [
-            self._result(located, number, jobs[number], end) if number in jobs else plain[number]
-            for number in numbers
+            _result(located.fields[n], jobs[n], end) if n in jobs else plain[n] for n in numbers
         ]
-        self._forget_late()
-        names = label_names(self._class_names, (each.extension for each in located.fields))
+        names = label_names(self.class_names, (each.extension for each in located.fields))
         _finish_shapes((view for view in found if view is not None), names)
         return found
-
-    def _begun(self, located: LocatedSample, number: int) -> Job[FieldView]:
-        """Return the description of a field that is under way or was late, or begin it."""
-        key, field = located.key_of(number), located.fields[number]
-        with self._lock:
-            job = self._late.get(key)
-            if job is None:
-                pieces = functools.partial(self._reader.pieces, located, number)
-                job = view_job(field.extension, field.nbytes, pieces)
-                self._late[key] = self._decoders.begin(job)
-            return job
-
-    def _result(
-        self, located: LocatedSample, number: int, job: Job[FieldView], end: float
-    ) -> FieldView | None:
-        try:
-            view: FieldView | None = job.result.result(max(end - time.monotonic(), 0))
-        except TimeoutError:
-            return None
-        except TookLongError:
-            view = None
-        except (WidsError, OSError) as error:
-            view = _undescribed(located.fields[number], error)
-        with self._lock:
-            self._late.pop(located.key_of(number), None)
-        return view
-
-    def _forget_late(self) -> None:
-        """Forget the oldest descriptions that were late and that nobody requested again."""
-        with self._lock:
-            done = [key for key, job in self._late.items() if job.result.done()]
-            for key in done[:-_MOST_LATE]:
-                del self._late[key]
 
     def _view(self, located: LocatedSample, number: int) -> FieldView:
         field = located.fields[number]
         try:
             if field.nbytes > _MOST_VIEW_NBYTES:
-                return _view_of_huge(self._reader, located, number)
-            data = self._reader.read(located, number)
-            return view_field(field.extension, data, class_names=self._class_names)
+                return _view_of_huge(self.reader, located, number)
+            data = self.reader.read(located, number)
+            return view_field(field.extension, data, class_names=self.class_names)
         except (WidsError, OSError) as error:
             return _undescribed(field, error)
+
+    def drawn(
+        self,
+        located: LocatedSample,
+        number: int,
+        size: int,
+        *,
+        strip: bool = False,
+        asks_again: bool = True,
+    ) -> Job[Thumbnail]:
+        """Return the job that draws a field, which is done already if the picture is kept.
+
+        Of slow pictures, those that somebody waits for are drawn first, in their order.
+
+        Args:
+            located: The sample.
+            number: Number of the field.
+            size: Most pixels of the longer side.
+            strip: Whether to draw frames of a video in place of the first alone.
+            asks_again: Whether who waits for it asks again and again, and so shows that it waits.
+        """
+        field = located.field(number)
+        pieces = functools.partial(self.reader.pieces, located, number)
+        job = thumbnail_job(field.extension, field.nbytes, pieces, size=size, strip=strip)
+        if field.nbytes > _MOST_DRAWN_NBYTES:
+            job.finish(
+                DecodeError(
+                    f"{field.extension}: {field.nbytes} bytes are more than the "
+                    f"{_MOST_DRAWN_NBYTES} that are read for a picture; download the field to see "
+                    "it"
+                )
+            )
+            return job
+        if asks_again:
+            job.wanted_until = time.monotonic() + SHOWN_SECONDS
+        return self.decoders.begin(job, (located.key_of(number), size, strip))
+
+
+def _result(field: LocatedField, job: Job[FieldView], end: float) -> FieldView | None:
+    try:
+        view = job.result.result(max(end - time.monotonic(), 0))
+        return replace(view, summary=dict(view.summary))  # which is kept as it was found
+    except (TimeoutError, TookLongError):
+        return None
+    except (WidsError, OSError) as error:
+        return _undescribed(field, error)
 
 
 def _undescribed(field: LocatedField, error: Exception) -> FieldView:

@@ -29,7 +29,7 @@ from wids.browse.questions import NeedsHeadersError, Questions
 from wids.catalogue.files import files_of
 from wids.catalogue.origins import datasets_of
 from wids.catalogue.samples import SampleTable
-from wids.errors import ShardChangedError, WidsError
+from wids.errors import CacheError, ShardChangedError, WidsError
 from wids.views.origins import sides_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,18 @@ def build(
                 if its:
                     files_of(reader.dataset, its, only=readable, failed=failed)
             yield told
+    for reader, out in zip(readers, left_out, strict=True):
+        cache = reader.dataset.cache
+        if cache.cache_size is None:
+            continue
+        cache.trim(cache.cache_size)  # what was just made is evicted last
+        try:
+            files_of(reader.dataset, only={*range(reader.num_shards)} - {*out}, build=False)
+        except FileNotFoundError as error:
+            raise CacheError(
+                f"the catalogue takes more than the {cache.cache_size:,} bytes of the cache folder "
+                "that cache_size allows"
+            ) from error
 
 
 def _note(told: dict[str, Any], left_out: list[int], number: int, error: Exception) -> None:
@@ -108,7 +120,10 @@ def _files(
     try:
         return files_of(dataset, headers, only=only, build=False)
     except FileNotFoundError as error:
-        raise NeedsHeadersError(list(headers)) from error
+        if headers:
+            raise NeedsHeadersError(list(headers)) from error
+        # Of a shard that was replaced, or evicted by another process: it is built anew.
+        raise ShardChangedError("a file of the catalogue is gone") from error
 
 
 def _main(descriptor: int, nbytes: int) -> None:

@@ -39,6 +39,8 @@ JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # distinct colours of a picture that counts as a drawing, not a photograph
 MAX_TINY_PIXELS = 64 * 64  # of an image that is always encoded without loss
 LOSSY_FORMATS = {"JPEG", "MPO"}  # these change values slightly, so they cannot hold labels
+JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+MAX_TRAILER_NBYTES = 4096  # behind the end of a JPEG
 MAX_AVERAGED_PIXELS = 1 << 24  # of an image whose pixels are all read
 MAX_WHOLE_JPEG_PIXELS = 1 << 25  # of a JPEG that may be decoded at its full size
 # Pillow's operation for each EXIF orientation.
@@ -74,6 +76,7 @@ class Thumbnail:
         height: Pixels.
         labels: Legend of a label map; see `wids.display.pixels.ArrayDrawing`.
         value_range: Values that are drawn black and white if the values were stretched.
+        is_cut: Whether the file ends early, so that only a part of it is drawn.
     """
 
     media_type: str
@@ -82,6 +85,7 @@ class Thumbnail:
     height: int
     labels: tuple[Label, ...] = ()
     value_range: tuple[float, float] | None = None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,8 @@ def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbna
 
     Images are rotated by their EXIF orientation. Masks of few values are drawn as label maps in
     distinct colours; arrays and images with 16 bits or floats are stretched to visible grey levels.
-    JPEGs are decoded at a fraction of their size if that is enough.
+    JPEGs are decoded at a fraction of their size if that is enough; one that was cut is drawn as
+    far as it goes.
 
     Args:
         extension: With its leading dot, such as ".seg.png".
@@ -188,6 +193,17 @@ def _of_film(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
 
 
 def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    try:
+        return _of_whole_image(extension, data, size)
+    except (DecodeError, OSError):
+        if data[:2] != JPEG_START or JPEG_END in bytes(data[-MAX_TRAILER_NBYTES:]):
+            raise
+        # With an end, libjpeg leaves grey what is not there.
+        drawn = _of_whole_image(extension, bytes(data) + JPEG_END, size)
+        return replace(drawn, is_cut=True)
+
+
+def _of_whole_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     image = checked_image(data)
     turn = TURNS[orientation(image)]
     drawing = _drawing_of(image, size, named_labels=names_labels(extension))
