@@ -1,4 +1,4 @@
-"""The dataset page in a real browser: changes over the shards, sizes and lengths."""
+"""The dataset page in a real browser: classes, missing fields, sizes and lengths."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,25 +36,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
         yield server
 
 
-def test_classes_and_missing_fields_are_counted_over_shards(served: Browsing):
-    """The counts over shards are those of the samples."""
-    found = served.ask_until_finished("overview")
-    assert found["shards"] == [0, 1, 2, 3]
-    assert found["samples"] == [40] * 4
-    assert found["classes"]["values"] == [["dog", "dog"], ["cat", "cat"]]
-    assert found["classes"]["over"] == [[20, 20, 40, 20], [20, 20, 0, 20]]
-    assert found["missing"] == {"txt": [0, 0, 0, 20]}
-
-
 def test_each_answer_leads_to_its_samples(served: Browsing, open_page: Open):
-    """A shard of the plot, and the shard that lacks a field, lead to samples."""
+    """Classes lead to their counts over the shards, and a missing field to the samples."""
     page = open_page(f"{served.url}?view=dataset")
-    page.get_by_role("link", name="Shard 2: dog 40").click()
+    page.get_by_role("link", name="How they change over the shards").click()
+    page.get_by_text("160 samples in 7 groups").wait_for()
+    page.locator(".bars li").nth(2).get_by_role("link").first.click()
     page.locator(".tile").nth(39).wait_for()
     assert set(page.locator(".label").all_inner_texts()) == {"dog"}
-    page.go_back()
-    page.get_by_text("without txt: shard 3 (20 of 40)").wait_for()
-    page.locator(".lacking").get_by_role("link", name="shard 3").first.click()
+    page.goto(f"{served.url}?view=dataset")
+    page.get_by_role("link", name="without txt").click()
     page.get_by_text("20 samples found").wait_for()
 
 
@@ -65,7 +56,7 @@ def test_the_dataset_page_fits_any_window(
 ):
     """The page fits a narrow and a wide window, and axe finds no fault."""
     page = open_page(f"{served.url}?view=dataset", width, scheme)
-    page.locator(".over-shards").wait_for()
+    page.get_by_text("How they change over the shards").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found = Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
@@ -96,7 +87,7 @@ def test_what_is_alike_in_all_samples_is_said_in_words(tmp_path: Path, open_page
         page.get_by_text("2 classes, 1 sample each. They are balanced.").wait_for()
         page.goto(server.url)
         page.locator(".tile").first.wait_for()
-        page.get_by_role("button", name="S: small tiles").click()
+        page.get_by_role("slider", name="Size of the tiles").fill("0")
         page.wait_for_url("**?size=s*")
         page.keyboard.press("s")
         page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()
@@ -117,5 +108,3 @@ def test_an_empty_class_is_none_and_the_balance_is_exact(tmp_path: Path, open_pa
             "2 classes, 1 to 255 samples each, median 128. The commonest has 255 times as many as "
             "the rarest. 2 samples without a class."
         ).wait_for()
-        legend = page.locator(".over-shards .legend li")
-        assert legend.all_inner_texts() == ["square", "1"]

@@ -103,7 +103,7 @@ def test_axe_finds_no_fault(shards: list[str], open_firefox: Open, width: int, t
         for query, shown in (
             ("", ".histogram"),
             ("?i=3", ".card"),
-            ("?view=dataset", ".over-shards"),
+            ("?view=dataset", ".panel table"),
             ("?look=table", "td"),
         ):
             page.open(server.url + query)

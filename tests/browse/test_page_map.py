@@ -86,11 +86,12 @@ def test_a_box_on_the_map_chooses_a_group(served: Browsing, open_page: Open):
     page.get_by_role("button", name="Map of").click()
     map_of(page)
     assert "150 samples: the two numbers of each vector" in page.locator(".map-facts").inner_text()
-    page.get_by_role("button", name="Box").click()
     page.mouse.move(*place_of(page, -7, -3))
+    page.keyboard.down("Shift")
     page.mouse.down()
     page.mouse.move(*place_of(page, -3, -7), steps=4)
     page.mouse.up()
+    page.keyboard.up("Shift")
     page.get_by_text("50 samples inside").wait_for()
     page.get_by_role("button", name="Mark them").click()
     page.get_by_text("50 samples marked").wait_for()
@@ -196,8 +197,8 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(
     with browsing([str(write_shard(tmp_path / "map.tar", samples))]) as server:
         page = open_page(f"{server.url}?look=map")
         page.get_by_role("button", name="1 1,501").wait_for()
-        colours = page.locator(".map-legend .dot").evaluate_all(
-            "dots => dots.map((dot) => getComputedStyle(dot).backgroundColor)"
+        colours = page.locator(".map-legend .swatch rect").evaluate_all(
+            "dots => dots.map((dot) => getComputedStyle(dot).fill)"
         )
         names = page.locator(".map-legend button").all_inner_texts()
         own = {name.split()[0]: colour for name, colour in zip(names, colours, strict=True)}
@@ -227,6 +228,8 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(
         left, top = spot(*middles[0])
         page.mouse.move(left + 2, top + 1)
         page.locator(".map-card").get_by_text("s0000").wait_for()
+        page.get_by_role("button", name=f"Mark the {2 if more else 1} ringed").click()
+        page.get_by_text("2 samples marked" if more else "1 sample marked").wait_for()
 
 
 @pytest.mark.slow
@@ -301,6 +304,10 @@ def test_near_duplicates_and_outliers_are_shown_and_marked(tmp_path: Path, open_
         assert page.locator(".odd-group").count() == 2
         mark.click()
         page.get_by_text("2 samples marked").wait_for()
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_text("2 samples marked").wait_for(state="hidden")
+        mark.click()
+        page.get_by_text("2 samples marked").wait_for()
         page.locator(".tile").nth(1).click()
         page.get_by_role("heading", name="s005").wait_for()
         page.keyboard.press("j")
@@ -309,7 +316,8 @@ def test_near_duplicates_and_outliers_are_shown_and_marked(tmp_path: Path, open_
         page.get_by_role("link", name="Outliers").click()
         page.get_by_text("by the distance to the 5th nearest other").wait_for()
         assert keys_of(page)[0] == "s011"
-        page.get_by_label("How many").select_option("20")
+        page.get_by_label("How many").fill("20")
+        page.keyboard.press("Tab")
         page.get_by_text("20 samples, by the distance").wait_for()
         page.get_by_role("link", name="On the map").click()
         page.locator("canvas.map").wait_for()

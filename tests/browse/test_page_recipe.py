@@ -33,7 +33,7 @@ def test_mistakes_are_found_and_left_out_of_training(
         page.get_by_role("button", name="Facets").click()
         page.locator(".facets li button").filter(has_text=re.compile("^3")).click()
         page.get_by_text("20 samples found").wait_for()
-        page.get_by_role("button", name="Small tiles").click()
+        page.get_by_role("slider", name="Size of the tiles").fill("0")
         page.locator(".grid.s .tile").nth(19).wait_for()
         page.get_by_role("button", name="Mark sample 3", exact=True).click()
         page.locator(".tile[data-position='3']").focus()

@@ -1,11 +1,8 @@
 // A conversation: who says what, turn by turn.
 
 import { ask } from "./api.js";
-import { clamped } from "./clamp.js";
-import { button, h } from "./dom.js";
-import { counted, number } from "./format.js";
 import { markdown } from "./markdown.js";
-import { chosen, setRaw } from "./settings.js";
+import { button, counted, h, number } from "./ui.js";
 
 const GLYPHS = { image: "▣", video: "▶", audio: "♪" };
 
@@ -17,18 +14,8 @@ export function conversation(sample, found, { clamp = false } = {}) {
   return place;
 }
 
-/** The switch between turns as they are written and as Markdown; of all turns that are shown. */
-function rawSwitch() {
-  return button("Raw text", () => {
-    const on = !chosen("raw");
-    setRaw(on);
-    for (const each of document.querySelectorAll(".raw-switch")) each.setAttribute("aria-pressed", String(on));
-  }, { class: "plain raw-switch", "aria-pressed": String(chosen("raw")), title: "Turns as they are written, without Markdown" });
-}
-
 function add(place, list, sample, found, clamp) {
   list.append(...found.turns.map((turn) => turnOf(turn, clamp)));
-  if (list.querySelector(".formatted") && !place.querySelector(".raw-switch")) place.prepend(rawSwitch());
   if (!found.more) return;
   const next = found.start + found.turns.length;
   const left = found.total === null ? "More turns" : `${number(found.total - next)} more turn${found.total - next === 1 ? "" : "s"}`;
@@ -50,14 +37,29 @@ function add(place, list, sample, found, clamp) {
 
 function turnOf([role, side, parts], clamp) {
   const said = h("div", { class: "said" }, parts.map(([kind, text]) => (kind === "text"
-    ? textOf(text)
+    ? markdown(text) ?? h("p", {}, text)
     : h("span", { class: "chip" }, h("span", { "aria-hidden": "true" }, `${GLYPHS[kind] ?? "·"} `), kind))));
   if (!parts.length) said.append(h("p", { class: "muted" }, "(nothing)"));
   return h("li", { class: `turn ${side}` }, h("span", { class: "role" }, role), clamp ? clamped(said) : said);
 }
 
-/** A text; where it has Markdown, formatted and as it is written, of which one is shown. */
-function textOf(text) {
-  const formatted = markdown(text);
-  return formatted ? [h("div", { class: "formatted" }, formatted), h("p", { class: "raw" }, text)] : h("p", {}, text);
+// Long texts: their beginning, and a button that shows the rest.
+
+/** Show some lines of an element, and all of it on request. */
+export function clamped(element, { rest = null } = {}) {
+  const more = button("Show more", () => {
+    const on = element.classList.toggle("open");
+    more.setAttribute("aria-expanded", String(on));
+    more.textContent = on ? "Show less" : "Show more";
+    watch();
+  }, { class: "plain more", "aria-expanded": "false", hidden: true });
+  element.classList.add("clamped");
+  /** Whether a text is cut depends on the width that it has. */
+  const watch = () => {
+    const open = element.classList.contains("open");
+    more.hidden = !open && element.scrollHeight <= element.clientHeight + 2;
+    if (rest) rest.hidden = !open && !more.hidden;
+  };
+  new ResizeObserver(watch).observe(element);
+  return h("div", {}, element, more, rest);
 }

@@ -1,26 +1,18 @@
 // Samples counted by a column, or by two: bars that lead to the samples.
 
 import { ask, poll } from "./api.js";
-import { completed } from "./completion.js";
-import { button, h, svg } from "./dom.js";
-import { facetPanel, picked } from "./facets.js";
-import { counted, number } from "./format.js";
-import { searched } from "./found.js";
-import { marksTray } from "./marks.js";
-import { swatch } from "./overshards.js";
-import { wordColour } from "./palette.js";
-import { chosen } from "./settings.js";
+import { explorer, picked } from "./facets.js";
+import { swatch, wordColour } from "./plots.js";
 import { filterable, go, gridPart, link, orderPart } from "./state.js";
-import { markWrong, toolbar } from "./toolbar.js";
-import { built, leftOut } from "./waits.js";
+import { completed, markWrong, toolbar } from "./toolbar.js";
+import { built, button, counted, h, leftOut, number, svg } from "./ui.js";
 
 const COLOURED = 10; // values of the second column that have a colour of their own
 
 /** Show how many samples each value of a column has. */
 export async function showCount({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "groups" });
-  const side = h("div", { class: "side" }, chosen("facets") ? facetPanel(state, dataset, signal) : null);
-  view.replaceChildren(toolbar(state, dataset), h("div", { class: "explorer" }, side, h("div", { class: "found" }, ...searched(state, dataset), form(state), place)), h("div", { class: "pager-place" }, marksTray()));
+  view.replaceChildren(toolbar(state, dataset), ...explorer(state, dataset, signal, form(state), place));
   shown("Count");
   try {
     await poll(async () => {

@@ -1,14 +1,12 @@
 // The dataset: its fields, classes and shards.
 
 import { ask, poll } from "./api.js";
-import { h } from "./dom.js";
-import { bytes, counted, number } from "./format.js";
-import { classesOverShards, whereMissing } from "./overshards.js";
 import { rows } from "./plots.js";
 import { gridPart, link } from "./state.js";
-import { built, leftOut } from "./waits.js";
+import { built, bytes, counted, h, leftOut, number } from "./ui.js";
 
-const SHARDS = 100;
+const SHARDS = 100; // on a page
+const BARS = 40; // of counts over the shards
 const STATES = {
   local: "on this machine", cached: "in the cache", remote: "remote", missing: "missing",
   unreachable: "cannot be reached", denied: "no access", damaged: "damaged",
@@ -26,22 +24,13 @@ export async function showDataset({ view, state, dataset, signal, shown }) {
 }
 
 function checked(dataset) {
-  const report = dataset.checked;
-  const place = h("section", { class: "panel" });
-  if (!report) return null;
-  const errors = report.num_errors;
-  place.append(h("h3", {}, "wids check"),
+  if (!dataset.checked) return null;
+  const { num_errors: errors, num_shards: total, faults } = dataset.checked;
+  return h("section", { class: "panel" }, h("h3", {}, "wids check"),
     h("p", { class: errors ? "problem" : "fine" },
-      errors ? `${counted(errors, "fault")} in ${counted(report.num_shards, "shard")}` : `${counted(report.num_shards, "shard")} checked, no faults`));
-  if (errors) listFaults(place);
-  return place;
-}
-
-async function listFaults(place) {
-  const { faults } = await ask("faults");
-  place.append(h("ul", { class: "faults" }, faults.slice(0, 100).map((fault) => h("li", {},
-    h("strong", {}, fault.severity), ` ${fault.shard}: ${fault.place}: ${fault.what} `,
-    h("span", { class: "muted" }, fault.cure)))));
+      errors ? `${counted(errors, "fault")} in ${counted(total, "shard")}` : `${counted(total, "shard")} checked, no faults`),
+    errors ? h("ul", { class: "faults" }, faults.map((fault) => h("li", {},
+      h("strong", {}, fault.severity), ` ${fault.shard}: ${fault.place}: ${fault.what} `, h("span", { class: "muted" }, fault.cure)))) : null);
 }
 
 async function showFigures(places, signal) {
@@ -61,18 +50,15 @@ async function showFigures(places, signal) {
 
 /** What one asks of a dataset first: is it complete? */
 function missing(found) {
-  const { fields } = found;
-  const total = found.samples.reduce((sum, count) => sum + count, 0);
+  const { fields, total } = found;
   const lacking = fields.filter((field) => field.missing);
   const broken = fields.filter((field) => field.broken);
   const said = lacking.length ? `${counted(fields.length - lacking.length, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
     : fields.length === 1 ? "Its one field is in every sample." : `All ${counted(fields.length, "field")} in every sample.`;
   return h("section", { class: "panel" }, h("h3", {}, "Samples"),
-    h("p", { class: "muted" }, [`From all ${counted(found.num_shards, "shard")}`, leftOut(found, "see below"), found.beyond_view ? "of the whole dataset, also of samples that the view leaves out" : ""].filter(Boolean).join(" · ")),
+    h("p", { class: "muted" }, [`From all ${counted(found.num_shards, "shard")}`, leftOut(found, "see below"), found.beyond_view ? "of the whole dataset, also of samples that the view leaves out" : "", found.num_fields > fields.length ? `the ${number(fields.length)} commonest of ${number(found.num_fields)} fields` : ""].filter(Boolean).join(" · ")),
     h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
     lacking.length ? rows(lacking.map(({ name, missing: count }) => [`without ${name}`, count, link({ missing: name })])) : null,
-    h("ul", { class: "lacking" }, lacking.map(({ name }) => [name, whereMissing(found, name)]).filter(([, where]) => where)
-      .map(([name, where]) => h("li", {}, "without ", h("code", {}, name), ": ", where))),
     broken.length ? [h("h4", {}, "Unreadable"), rows(broken.map(({ name, broken: count }) => [`unreadable ${name}`, count, link({ broken: name })]))] : null,
     found.messages.map((message) => h("p", { class: "problem" }, message)));
 }
@@ -84,11 +70,13 @@ function classes(found) {
   const range = least === most ? `${counted(least, "sample")}${count === 1 ? "" : " each"}` : `${number(least)} to ${number(most)} samples each, median ${number(median)}`;
   const times = most / least;
   const about = times < 10 ? Number(times.toPrecision(2)) : Math.round(times);
+  const step = Math.ceil(found.num_shards / BARS);
   const balance = count === 1 ? "" : times < 2 ? "They are balanced." : `The commonest has ${number(about)} times as many as the rarest.`;
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, name)),
     h("p", {}, [`${counted(count, "class").replace("classs", "classes")}, ${range}.`, balance, all.missing ? `${counted(all.missing, "sample")} without a class.` : ""].filter(Boolean).join(" ")),
-    classesOverShards(found), rows(entries),
+    found.num_shards > 1 ? h("p", {}, h("a", { href: link({ look: "count", by: step > 1 ? `shard_index // ${step}` : "shard_index", across: name }) }, "How they change over the shards")) : null,
+    rows(entries),
     count > values.length ? h("p", { class: "muted" }, `and ${counted(count - values.length, "rarer one")}`) : null);
 }
 

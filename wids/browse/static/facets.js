@@ -1,12 +1,11 @@
 // The panel of facets: how often values occur, in all samples and in those shown. What is picked is a
 // parameter of the URL for each column: values between commas, ranges as 400..600.
 
-import { ask, poll } from "./api.js";
-import { button, h, svg } from "./dom.js";
-import { counted, number } from "./format.js";
-import { histogram } from "./histogram.js";
-import { filterable, go, orderPart } from "./state.js";
-import { built, leftOut } from "./waits.js";
+import { ask, poll, selection } from "./api.js";
+import { marksTray } from "./marks.js";
+import { histogram } from "./plots.js";
+import { filterable, go, gridPart, link, orderPart, picksOf } from "./state.js";
+import { built, button, chosen, counted, h, leftOut, number, svg } from "./ui.js";
 
 const FEW = 8; // values that are listed at first
 const NULL = "null"; // the pick of samples without a value
@@ -15,8 +14,21 @@ const panel = h("aside", { class: "facets", "aria-label": "Facets" });
 let last = null; // what was drawn: the state, and the counts
 let waiting = null; // timer for it
 
+/** Show the facets, or none; the panel stays where it is, with the focus in it. */
+export function fillSide(side, state, dataset, signal) {
+  const wanted = chosen("facets") === "on" ? facetPanel(state, dataset, signal) : null;
+  if (side.firstElementChild !== wanted) side.replaceChildren(...[wanted].filter(Boolean));
+}
+
+/** What a view holds beside the toolbar: the facets, what it found, and the marks. */
+export function explorer(state, dataset, signal, ...found) {
+  const side = h("div", { class: "side" });
+  fillSide(side, state, dataset, signal);
+  return [h("div", { class: "explorer" }, side, h("div", { class: "found" }, searched(state), found)), h("div", { class: "pager-place" }, marksTray())];
+}
+
 /** The panel for a state; it goes on counting until the signal ends it. */
-export function facetPanel(state, dataset, signal) {
+function facetPanel(state, dataset, signal) {
   if (dataset.install) {
     panel.replaceChildren(h("p", { class: "muted" }, "Counts need DuckDB: ", h("code", {}, dataset.install)));
     return panel;
@@ -106,20 +118,79 @@ function numbers(state, { name, parameter, edges, least, most, all, now }) {
   const [from, to] = range?.split("..") ?? [];
   const place = (edge, none) => (edge ? Math.max(edges.indexOf(edge), 0) : none);
   // The outermost bins hold what lies far beyond them, so a range up to them has no bound there.
-  const choose = (chosen) => go({ ...filterable(state), [parameter]: chosen ? `${chosen[0] ? edges[chosen[0]] : ""}..${chosen[1] < bins ? edges[chosen[1]] : ""}` : null });
+  const choose = (bounds) => go({ ...filterable(state), [parameter]: bounds ? `${bounds[0] ? edges[bounds[0]] : ""}..${bounds[1] < bins ? edges[bounds[1]] : ""}` : null });
   return [histogram({
     all: all.counts, now: now.counts, chosen: range ? [place(from, 0), Math.max(place(to, bins), place(from, 0) + 1)] : null,
     label: `Range of ${name}`, name: `${parameter} range`, onchoose: choose,
-    titles: all.counts.map((count, bin) => `${number(Number(edges[bin]))} to ${number(Number(edges[bin + 1]))}: ${number(now.counts[bin])} of ${number(count)}`),
-  }), h("p", { class: "ends" }, h("span", {}, number(least)), h("span", {}, number(most)))];
+    titles: all.counts.map((_, bin) => `${number(Number(edges[bin]))} to ${number(Number(edges[bin + 1]))}`),
+  }), ends(least, most)];
 }
 
 function shards(state, { by_shard: { step, counts }, by_shard_now: { counts: now }, num_shards: total }) {
   const [from, to = from] = (state.shard ?? "").split("-").map(Number);
-  const chosen = state.shard ? [Math.floor(from / step), Math.floor(to / step) + 1] : null;
-  const choose = (range) => go({ ...filterable(state), shard: range ? `${range[0] * step}-${Math.min(range[1] * step, total) - 1}` : null });
-  return h("section", {}, h("header", {}, h("h2", {}, "shard"), chosen ? button("clear", () => choose(null), { class: "plain", "aria-label": "Clear the choice of shards" }) : null),
-    histogram({ all: counts, now: counts.map((_, bar) => now[bar] ?? 0), chosen, label: "Range of shards", name: "shard range", onchoose: choose,
-      titles: counts.map((count, bar) => `shard ${number(bar * step)}${step > 1 ? ` to ${number(bar * step + step - 1)}` : ""}: ${number(now[bar] ?? 0)} of ${number(count)}`) }),
-    h("p", { class: "ends" }, h("span", {}, "0"), h("span", {}, number(total - 1))));
+  const range = state.shard ? [Math.floor(from / step), Math.floor(to / step) + 1] : null;
+  const choose = (bars) => go({ ...filterable(state), shard: bars ? `${bars[0] * step}-${Math.min(bars[1] * step, total) - 1}` : null });
+  return h("section", {}, h("header", {}, h("h2", {}, "shard"), range ? button("clear", () => choose(null), { class: "plain", "aria-label": "Clear the choice of shards" }) : null),
+    histogram({ all: counts, now, chosen: range, label: "Range of shards", name: "shard range", onchoose: choose,
+      titles: counts.map((_, bar) => `shard ${number(bar * step)}${step > 1 ? ` to ${number(bar * step + step - 1)}` : ""}`) }),
+    ends(0, total - 1));
+}
+
+function ends(least, most) {
+  return h("p", { class: "ends" }, h("span", {}, number(least)), h("span", {}, number(most)));
+}
+
+// What is looked for, how far the catalogue is, what was found, and how to take it along.
+
+const LOOKED_FOR = { marks: "Marked samples", inside: "Inside an outline of the map", near: "Near-duplicates", far: "Outliers", q: "Keys that contain " };
+
+/** What chooses samples beside conditions; near-duplicates say it themselves, but on the map. */
+export function searched(state) {
+  const onMap = state.look === "map";
+  return Object.keys(LOOKED_FOR).filter((name) => state[name] && (onMap || !["near", "far"].includes(name))).map((name) => h("div", { class: "progress" },
+    h("h2", { class: "searched" }, LOOKED_FOR[name], name === "q" ? h("code", {}, state.q) : null),
+    onMap && name !== "q" ? h("a", { href: link({ ...gridPart(state), look: null }) }, "Show them") : null,
+    name === "inside" && !onMap ? [h("a", { href: link({ ...gridPart(state), inside: null, look: "map" }) }, "Back to the map"), saving(state)] : null,
+    h("a", { class: "button", href: link({ ...gridPart(state), [name]: null }), "aria-label": name === "q" ? "Clear the search" : "Show all samples" }, "✕")));
+}
+
+/** What is picked of columns, each with a link that takes it back. */
+function picks(state) {
+  const words = { missing: "without ", broken: "unreadable " };
+  return ["missing", "broken", ...picksOf(state)].filter((name) => state[name]).map((name) => h("a", { class: "chip", href: link({ ...filterable(state), [name]: null }), "aria-label": `Clear the choice of ${name}` },
+    `${words[name] ?? `${name}: `}${state[name].split(",").map((each) => unescaped(each)).join(", ")} ✕`));
+}
+
+function unescaped(text) {
+  return text === "%" ? "“”" : text.replaceAll(/%(25|2C|2E|6E)/gi, (each) => decodeURIComponent(each));
+}
+
+/** What is picked and found, how far that is, and what can be done with it. */
+export function filterProgress(page, state) {
+  const filtering = page.filtering;
+  const chosen = picks(state);
+  const told = [];
+  if (filtering?.finished) told.push(`${counted(filtering.found, "sample")} found`, leftOut(filtering));
+  if (filtering?.full) told.push("more than are kept; narrow the condition");
+  if (!filtering && !chosen.length && !page.copies) return [];
+  return [h("div", { class: "progress" },
+    filtering && !filtering.finished ? built(filtering) : h("span", {}, told.filter(Boolean).join(" · ")),
+    chosen,
+    filtering?.finished && filtering.found && !filtering.full ? saving(state) : null,
+    page.copies && page.total ? copying(page.copies) : null)];
+}
+
+/** Code that gives what is shown: for Python, as SQL, and as a command. */
+function copying(copies) {
+  return h("details", { class: "copies" }, h("summary", {}, "Copy as"),
+    h("dl", {}, copies.map(([name, text]) => [h("dt", {}, name), h("dd", {}, h("code", {}, text), button("Copy", async (event) => {
+      const pressed = event.currentTarget;
+      await navigator.clipboard.writeText(text).catch(() => getSelection().selectAllChildren(pressed.previousSibling));
+      pressed.textContent = "Copied";
+    }, { "aria-label": `Copy as ${name}` }))])));
+}
+
+/** A link that saves the samples found as a document, which every command takes in place of a spec. */
+export function saving(state) {
+  return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");
 }

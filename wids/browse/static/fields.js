@@ -1,13 +1,11 @@
 // One field of a sample, by its kind.
 
 import { ask, raw, thumb } from "./api.js";
-import { h, svg } from "./dom.js";
-import { array } from "./arrays.js";
 import { conversation } from "./chat.js";
-import { bytes, number, seconds } from "./format.js";
 import { audio, video } from "./media.js";
 import { picture } from "./picture.js";
-import { tree } from "./tree.js";
+import { curve, valueHistogram } from "./plots.js";
+import { button, bytes, counted, h, number, seconds, svg } from "./ui.js";
 
 /** Make the card of a field; the main picture is shown as large as it can be. */
 export function card(sample, field, signal, { main = false } = {}) {
@@ -46,7 +44,7 @@ async function describePicture(shown, sample, field, signal) {
     if (signal.aborted) return;
   }
   if (drawn.error) shown.replaceChildren(...broken(sample, { ...field, error: drawn.error }).filter(Boolean));
-  else shown.append(...legend(drawn));
+  else shown.append(drawn.is_cut ? h("p", { class: "problem" }, "This file is cut: it is drawn as far as it goes.") : "", ...legend(drawn));
 }
 
 const LEGEND = 40; // labels that are named
@@ -126,4 +124,90 @@ function dump(_sample, field) {
   const lines = field.summary.hex ?? [];
   if (!lines.length) return h("p", { class: "muted" }, field.nbytes ? "Not shown; it can be downloaded." : "Empty.");
   return h("pre", { class: "hex", tabindex: 0, "aria-label": `Bytes of ${called(field)}`, role: "region" }, lines.join("\n"));
+}
+
+// An array as a picture, with figures, a curve and a histogram.
+
+/** Show the arrays of a field. */
+function array(sample, field) {
+  const { arrays = [], num_arrays: total = arrays.length, picture } = field.summary;
+  return [
+    picture ? h("div", { class: "frame" }, h("img", { src: thumb(sample, field.number, 1280), alt: `Array ${field.extension} as a picture`, class: "whole array-picture" })) : null,
+    arrays.map((one) => describeArray(one, field.extension)),
+    total > arrays.length ? h("p", { class: "muted" }, `and ${number(total - arrays.length)} more`) : null,
+  ];
+}
+
+function describeArray(one, extension) {
+  const shape = one.shape.length ? one.shape.map(number).join(" × ") : "one number";
+  const figures = ["min", "max", "mean", "std", "nan", "inf"].filter((name) => one[name] !== null && one[name] !== undefined && !(name in ABSENT && one[name] === 0));
+  return h("div", { class: "array" },
+    h("p", {}, one.name ? h("strong", {}, one.name, " ") : null, h("code", {}, one.dtype), ` ${shape}`),
+    figures.length ? h("dl", { class: "figures" }, figures.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(one[name]))))) : null,
+    one.curve ? curve(one.curve, one.shape, one.name || extension) : null,
+    one.histogram && one.histogram.counts.length > 1 ? valueHistogram(one.histogram, one.name || extension) : null,
+    one.values?.length ? h("p", { class: "values" }, one.values.map((value) => (typeof value === "number" ? number(value) : String(value))).join(", "), " …") : null,
+    one.sampled ? h("p", { class: "muted" }, "figures from a sample of the values") : null);
+}
+
+const ABSENT = { nan: true, inf: true };
+
+// A JSON value as a tree that opens branch by branch; closed branches cost nothing.
+
+const OPEN_CHILDREN = 20; // a branch of more is closed at first
+const STEP = 200; // children that are shown at once
+const LONG = 1000; // characters of a quotedText that are
+
+/** Make the tree of a value. */
+function tree(value) {
+  return h("div", { class: "tree" }, node(null, value, 0));
+}
+
+function node(name, value, depth) {
+  const label = name === null ? null : h("span", { class: "name" }, name, ": ");
+  if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, label, leaf(value));
+  const entries = Array.isArray(value) ? value.map((child, place) => [String(place), child]) : Object.entries(value);
+  const size = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
+  if (!entries.length) return h("div", { class: "leaf" }, label, h("span", { class: "muted" }, size));
+  const branch = h("details", {}, h("summary", {}, label, h("span", { class: "muted" }, size)));
+  let filled = false;
+  const fill = () => {
+    if (filled) return;
+    filled = true;
+    more(branch, entries, 0, depth);
+  };
+  branch.addEventListener("toggle", fill);
+  if (depth < 2 && entries.length <= OPEN_CHILDREN) {
+    fill();
+    branch.open = true;
+  }
+  return branch;
+}
+
+function more(branch, entries, start, depth) {
+  const stop = Math.min(start + STEP, entries.length);
+  for (const [name, child] of entries.slice(start, stop)) branch.append(node(name, child, depth + 1));
+  if (stop === entries.length) return;
+  const on = button(`${entries.length - stop} more`, () => {
+    on.remove();
+    more(branch, entries, stop, depth);
+  });
+  branch.append(on);
+}
+
+function leaf(value) {
+  if (typeof value === "string") return quotedText(JSON.stringify(value));
+  return h("span", { class: "literal" }, String(value));
+}
+
+/** A quotedText in quotes; of a long one the beginning, until one asks for all of it. */
+function quotedText(quoted) {
+  const shown = h("span", { class: "string" }, quoted);
+  if (quoted.length <= LONG) return shown;
+  shown.textContent = `${quoted.slice(0, LONG)}… `;
+  const rest = button(counted(quoted.length - LONG, "more character"), () => {
+    shown.textContent = quoted;
+  }, { class: "plain" });
+  shown.append(rest);
+  return shown;
 }

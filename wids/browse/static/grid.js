@@ -1,22 +1,13 @@
 // The grid: a page of samples at some positions of an order.
 
 import { ask } from "./api.js";
-import { arrive, turnTo } from "./cursor.js";
-import { announce, h } from "./dom.js";
-import { facetPanel } from "./facets.js";
-import { counted, number } from "./format.js";
-import { filterProgress, searched } from "./found.js";
+import { fillSide, filterProgress, searched } from "./facets.js";
+import { pixelsFor, readingOf, sharpen, tableOf, tileOf } from "./looks.js";
 import { dragMarks, marksTray } from "./marks.js";
-import { countOf, learn, lookOf, named } from "./looks.js";
-import { makePager, range } from "./pager.js";
-import { readingOf } from "./reading.js";
-import { tableOf } from "./table.js";
 import { singledOut } from "./singled.js";
-import { pixelsFor, sharpen, tileOf } from "./tiles.js";
-import { chosen } from "./settings.js";
-import { markWrong, toolbar } from "./toolbar.js";
-import { tellWhole } from "./waits.js";
 import { go, gridPart, link, orderPart } from "./state.js";
+import { countOf, learn, lookOf, markWrong, named, toolbar } from "./toolbar.js";
+import { announce, counted, h, number, tellWhole } from "./ui.js";
 
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
@@ -51,14 +42,14 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
       if (error.name === "AbortError") throw error;
       // What was shown before stays, so that a slip in a filter does not cost the place.
       place(view, bar, markWrong(error.message, state), ...(known.key === null ? [] : parts));
-      fillSide(state, dataset, signal);
+      fillSide(side, state, dataset, signal);
       shown();
       return;
     }
     learn(page.looks);
     if (!placed) {
       toolbar(state, dataset); // which did not know the looks before
-      fillSide(state, dataset, signal);
+      fillSide(side, state, dataset, signal);
     }
     // A first page is asked for before its look is known, and then may be too long.
     count = countOf(state);
@@ -69,7 +60,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
-    progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state, dataset), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     if (progress.contains(focused)) focused.focus({ preventScroll: true }); // it was out of the page
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
@@ -93,12 +84,6 @@ function turn(state, at, count, total) {
   if (!total) return turnTo(null);
   pager.update(state, at, count, total);
   turnTo({ list: found, at, count, total, ready: false, open: (to) => go({ ...gridPart(state), at: to || null }) });
-}
-
-/** Show the facets, or none; the panel stays where it is, with the focus in it. */
-function fillSide(state, dataset, signal) {
-  const panel = chosen("facets") ? facetPanel(state, dataset, signal) : null;
-  if (side.firstElementChild !== panel) side.replaceChildren(...[panel].filter(Boolean));
 }
 
 function fill({ tiles, columns, look }, state) {
@@ -146,4 +131,92 @@ function tellEmpty(page, state, at) {
         h("a", { href: link({ ...gridPart(state) }) }, "Go to the first page"))
     : h("p", {}, page.filtering || state.marks || state.near ? "No sample fulfils this." : "There are no samples here.");
   list.replaceChildren(h("li", { class: "empty" }, text));
+}
+
+// The bar below the grid: links to other pages.
+
+/** Make the bar once; `update` leads it on from another page, so that the focus in it stays. */
+function makePager() {
+  const steps = [["«", "Home", "First page"], ["‹", "p", "Previous page"], ["›", "n", "Next page"], ["»", "End", "Last page"]]
+    .map(([text, key, label]) => h("a", { class: "button", "data-key": key, "aria-label": label }, text));
+  const told = h("span", { class: "where" });
+  const element = h("nav", { class: "pager", "aria-label": "Pages" }, steps.slice(0, 2), told, steps.slice(2));
+
+  function update(state, at, count, total) {
+    const end = Math.max(0, Math.floor((total - 1) / count) * count);
+    [[0, at > 0], [Math.max(0, at - count), at > 0], [at + count, at + count < total], [end, at < end]].forEach(([to, enabled], n) => {
+      steps[n].classList.toggle("off", !enabled);
+      steps[n].toggleAttribute("aria-disabled", !enabled);
+      if (enabled) steps[n].href = link({ ...gridPart(state), at: to || null });
+      else steps[n].removeAttribute("href");
+    });
+    told.textContent = range(at, count, total);
+  }
+
+  return { element, update };
+}
+
+/** Say which samples a page holds, counted from 0 as everywhere. */
+function range(at, count, total) {
+  if (at >= total) return `0 of ${number(total)}`;
+  return `${number(at)}–${number(Math.min(at + count, total) - 1)} of ${number(total)}`;
+}
+
+// Where one is among the tiles. Presses count while their page is still coming.
+
+const STEPS = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1 };
+
+let page = null; // {list, at, count, total, ready, open}: the page that is shown or on its way
+let wanted = null; // the position to focus when its page is there
+let columns = 1;
+
+/** Say which page one is going to, or null where there is no grid; `open(at)` goes to another. */
+export function turnTo(next) {
+  page = next;
+  if (!next) wanted = null;
+}
+
+/** Say that the tiles of the page are there. */
+function arrive() {
+  if (!page) return;
+  page.ready = true;
+  if (wanted === null) return;
+  tile(wanted)?.focus();
+  wanted = null;
+}
+
+/** Move among the tiles, and on to other pages; returns whether the key is one that moves. */
+export function move(key) {
+  if (!page || !page.total) return false;
+  const delta = STEPS[key] ?? { ArrowDown: rowLength(), ArrowUp: -rowLength() }[key];
+  if (delta === undefined) return false;
+  const here = wanted ?? focused();
+  const to = here === null ? page.at : Math.min(Math.max(here + delta, 0), page.total - 1);
+  const inside = to >= page.at && to < page.at + page.count;
+  if (inside && page.ready) {
+    tile(to)?.focus();
+    return true;
+  }
+  wanted = to;
+  if (!inside) page.open(Math.floor(to / page.count) * page.count);
+  return true;
+}
+
+function tile(position) {
+  return page.list.querySelector(`[data-position="${position}"]`);
+}
+
+function focused() {
+  const place = document.activeElement?.closest("[data-position]")?.dataset.position;
+  return place === undefined ? null : Number(place);
+}
+
+/** Tiles in a row: as many as there are in the first. */
+function rowLength() {
+  const tiles = [...page.list.querySelectorAll("[data-position]")];
+  if (!tiles.length) return columns;
+  const top = tiles[0].getBoundingClientRect().bottom;
+  const next = tiles.findIndex((each) => each.getBoundingClientRect().top >= top);
+  columns = next < 1 ? tiles.length : next;
+  return columns;
 }

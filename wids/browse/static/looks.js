@@ -1,55 +1,175 @@
-// The ways to look at samples: tiles of three sizes, a list, conversations, texts, sounds, a table.
+// The looks at a page of samples: tiles, a table, a list.
 
-import { button, h } from "./dom.js";
-import { go, gridPart } from "./state.js";
+import { clamped, conversation } from "./chat.js";
+import { markButton } from "./marks.js";
+import { playsFilm, sound, thumbnail } from "./media.js";
+import { layerOf } from "./picture.js";
+import { noteOf } from "./singled.js";
+import { go, gridPart, link, orderPart } from "./state.js";
+import { button, h, number } from "./ui.js";
 
-const TILES = { s: "S: small tiles", m: "M: medium tiles", l: "L: large tiles" };
-const OTHERS = {
-  list: ["List", "List of pictures, texts and values"], chat: ["Chat", "Conversations"], text: ["Text", "Texts to read"],
-  audio: ["Audio", "Sounds to listen to"], table: ["Table", "Table of columns"],
-  count: ["Count", "Samples counted by a column"], map: ["Map", "Map of a field of vectors"],
-};
-const COUNTS = { s: 120, m: 60, l: 24, list: 24, chat: 24, text: 24, audio: 24, table: 60 }; // samples on a page
+const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
+const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the server draws
 
-let here = {}; // the state that is shown
-let known = { usual: "grid", offered: ["grid", "list", "table"], vectors: [] }; // as the server says of the dataset
+// One tile of the grid: its picture or the beginning of its text, its class, key and number.
 
-/** Learn from the server which looks fit the dataset. */
-export function learn(looks) {
-  known = looks;
+/** The link to a sample of a grid: by its number as stored, else by its position in the order. */
+function linkTo(tile, state) {
+  const place = Object.keys(orderPart(state)).length ? { p: tile.position } : { i: tile.index };
+  return { href: link({ ...gridPart(state), at: state.at, ...place }), "data-place": place.i ?? place.p, "data-position": tile.position };
 }
 
-/** The look that a state names; null for that which fits the dataset. */
-export function named(state) {
-  return state.look ?? (state.size ? "grid" : null);
+/** Make a tile, with a picture of as many pixels as it is shown with. */
+export function tileOf(tile, state, pixels) {
+  const item = h("li", { class: (tile.singled?.[0] ?? -1) % 2 === 1 ? "odd-group" : null },
+    h("a", { class: "tile", title: tile.key ?? "", ...linkTo(tile, state) },
+      h("span", { class: "picture" }, pictureOf(tile, pixels), noteOf(tile, state)),
+      h("span", { class: "words" }, labelOf(tile), keyOf(tile), h("span", { class: "index" }, number(tile.index)))),
+    markButton(tile.index));
+  if (tile.film && !tile.error) playsFilm(item, tile);
+  return item;
 }
 
-export function lookOf(state) {
-  return named(state) ?? known.usual;
+/** The key of a sample, whose end tells more than its beginning. */
+function keyOf(tile) {
+  return h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${tile.index}`));
 }
 
-/** How many samples a page of this look has. */
-export function countOf(state, look = lookOf(state)) {
-  return COUNTS[look === "grid" ? state.size ?? "m" : look] ?? COUNTS.m;
+/** Pixels of the longer side that a picture in a tile of the list needs. */
+export function pixelsFor(list) {
+  const column = Number.parseFloat(getComputedStyle(list).gridTemplateColumns) || 192;
+  return DRAWN.find((size) => size >= column * devicePixelRatio - 1) ?? DRAWN.at(-1);
 }
 
-/** Fill the place of the buttons that choose a look; they stay, with the focus on one, if nothing is new. */
-export function fillLooks(place, state) {
-  here = state;
-  const now = lookOf(state);
-  const size = now === "grid" ? state.size ?? "m" : null;
-  const key = JSON.stringify([known, now, size]);
-  if (place.dataset.drawn === key) return;
-  const focus = [...place.children].indexOf(document.activeElement);
-  place.dataset.drawn = key;
-  const to = (look, wanted) => () => {
-    const usual = look === known.usual && !wanted;
-    go({ ...gridPart(here), at: here.at, look: usual ? null : look, size: wanted }, { replace: true });
-  };
-  const choice = (text, label, on, act) => button(text, act, { "aria-pressed": String(on), title: label, "aria-label": label });
-  place.replaceChildren(
-    ...Object.entries(TILES).map(([name, label]) => choice(name.toUpperCase(), label, name === size, to("grid", name === "m" ? null : name))),
-    ...Object.entries(OTHERS).filter(([name]) => known.offered.includes(name) || name === now || name === "count" || (name === "map" && known.vectors.length))
-      .map(([name, [text, label]]) => choice(text, label, name === now, to(name, null))));
-  if (focus >= 0) place.children[focus]?.focus();
+/** Ask for sharper pictures where the tiles have become larger than what was drawn for them. */
+export function sharpen(list, pixels) {
+  for (const image of list.querySelectorAll("img[data-pixels]")) {
+    if (Number(image.dataset.pixels) >= pixels) continue;
+    image.src = image.src.replace(/([?&]s=)\d+/, `$1${pixels}`);
+    image.dataset.pixels = pixels;
+  }
+}
+
+function pictureOf(tile, pixels) {
+  if (tile.error) return h("span", { class: "excerpt problem" }, tile.error);
+  if (!Number.isInteger(tile.picture)) {
+    return [
+      h("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[tile.kind] ?? "·"),
+      h("span", { class: "excerpt" }, tile.caption ?? tile.fields.join("  ")),
+    ];
+  }
+  const badge = tile.kind === "audio" ? h("span", { class: "badge", "aria-hidden": "true" }, GLYPHS[tile.kind]) : null;
+  return [badge, thumbnail(tile, tile.picture, pixels, { "data-pixels": pixels, alt: tile.caption ?? "", onload: (event) => finish(event.target, tile) })];
+}
+
+/** Show an image of few pixels, such as a digit, with its pixels as squares; and draw its boxes. */
+function finish(image, { boxes, sides }) {
+  image.classList.toggle("small", Math.max(image.naturalWidth, image.naturalHeight) * 1.5 < image.parentElement.clientWidth);
+  image.parentElement.querySelector(".layer")?.remove();
+  // What EXIF turns has its boxes on the page of the sample, where one can say which way.
+  if (!boxes || Math.abs((image.naturalWidth * sides[1]) / (image.naturalHeight * sides[0]) - 1) > 0.05) return;
+  image.after(layerOf({}, boxes, [], sides, 1));
+}
+
+/** The class of a sample, by its name. */
+function labelOf(tile) {
+  if (!tile.label) return null;
+  const { value, name } = tile.label;
+  return h("span", { class: "label" }, name ?? String(value));
+}
+
+// A page of samples as a table: what headers, classes and JSON state, a column each.
+
+/** Make the table of a page. */
+export function tableOf(tiles, columns, state) {
+  const captions = tiles.some((tile) => tile.caption);
+  const heads = ["", "sample", "key", ...columns, ...(captions ? ["text"] : [])];
+  return h("div", { class: "scroll samples", tabindex: 0, role: "region", "aria-label": "Samples" },
+    h("table", {},
+      h("thead", {}, h("tr", {}, heads.map((name) => (columns.includes(name) ? sortable(name, state) : h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "picture")))))),
+      h("tbody", {}, tiles.map((tile) => tableRow(tile, columns, state, captions)))));
+}
+
+/** The head of a column that sorts by it: first ascending, then descending, then as stored. */
+function sortable(name, state) {
+  const now = state.sort === name ? "ascending" : state.sort === `${name} desc` ? "descending" : null;
+  const next = { ascending: `${name} desc`, descending: null }[now] ?? (now ? null : name);
+  const sign = { ascending: "▲", descending: "▼" }[now] ?? "";
+  return h("th", { scope: "col", "aria-sort": now },
+    button([name, h("span", { class: "sign", "aria-hidden": "true" }, sign)], () => go({ ...gridPart(state), sort: next }),
+      { class: "plain sort", "data-sort": name, title: now ? `Sorted, ${now}` : "Sort by this column" }));
+}
+
+function tableRow(tile, columns, state, captions) {
+  const values = tile.values ?? [];
+  return h("tr", {},
+    h("td", { class: "cell-picture" }, Number.isInteger(tile.picture) ? thumbnail(tile, tile.picture, 96) : null, markButton(tile.index)),
+    h("td", { class: "figure" }, number(tile.index)),
+    h("td", {}, h("a", { class: "key", ...linkTo(tile, state) }, tile.key ?? `sample ${tile.index}`)),
+    columns.map((name, n) => cell(name.includes(".") ? values[n] : classOf(tile, values[n]))),
+    captions ? h("td", { class: tile.error ? "problem" : "caption" }, tile.error ?? tile.caption ?? "") : null);
+}
+
+/** The class with its name, where it is that of the tile. */
+function classOf(tile, value) {
+  const label = tile.label;
+  return label && String(label.value) === String(value) && label.name ? `${value} ${label.name}` : value;
+}
+
+function cell(value) {
+  if (value === null || value === undefined) return h("td", { class: "muted" }, "–");
+  return h("td", { class: typeof value === "number" ? "figure" : "word" }, shown(value));
+}
+
+function shown(value) {
+  return typeof value === "number" ? number(value) : String(value);
+}
+
+// A page of samples as a list: pictures, sounds, conversations and texts as one reads them.
+
+const SEEN = new Set(["image", "video", "array"]); // kinds whose picture is more than a waveform
+
+/** Make the list of a page. */
+export function readingOf(tiles, look, columns, state) {
+  const pictures = look !== "text" && tiles.some(hasPicture);
+  return h("ul", { class: `reading ${look}${pictures ? " pictured" : ""}`, "aria-label": "Samples" },
+    tiles.map((tile) => readingRow(tile, columns, state, pictures)));
+}
+
+function hasPicture(tile) {
+  return Number.isInteger(tile.picture) && SEEN.has(tile.kind);
+}
+
+function readingRow(tile, columns, state, pictures) {
+  const to = linkTo(tile, state);
+  const picture = pictures && hasPicture(tile)
+    ? h("a", { class: "row-picture", href: to.href, tabindex: -1, "aria-hidden": "true" }, thumbnail(tile, tile.picture, devicePixelRatio > 1.2 ? 960 : 480)) : null;
+  return h("li", { class: "row" },
+    pictures ? h("div", { class: "row-side" }, picture) : null,
+    h("div", { class: "row-main" },
+      h("header", {},
+        h("a", { class: "key", ...to }, h("bdi", {}, tile.key ?? `sample ${tile.index}`)),
+        labelOf(tile), h("span", { class: "index" }, number(tile.index)), markButton(tile.index)),
+      tile.error ? h("p", { class: "problem" }, tile.error) : null,
+      tile.audio ? sound(tile, tile.audio) : null,
+      tile.conversation ? conversation(tile, tile.conversation, { clamp: true }) : words(tile, to.href),
+      valuesOf(tile, columns)));
+}
+
+/** The text of a sample, or what its tile says in place of one. */
+function words(tile, href) {
+  if (tile.text) {
+    if (!tile.text.text) return h("p", { class: "muted" }, "Empty.");
+    const rest = tile.text.more ? h("p", { class: "muted" }, "This is the beginning. ", h("a", { href }, "Open the sample")) : null;
+    return clamped(h("p", { class: "prose" }, tile.text.text), { rest });
+  }
+  const alone = !tile.audio && !hasPicture(tile) && !tile.values;
+  const said = tile.values ? null : tile.caption ?? (alone ? tile.fields?.join("  ") : null);
+  return said ? h("p", { class: "muted" }, said) : null;
+}
+
+function valuesOf(tile, columns) {
+  const rows = (tile.values ?? []).map((value, place) => [columns[place], value]).filter(([, value]) => value !== null);
+  if (!rows.length) return null;
+  return h("dl", { class: "row-values" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value)))));
 }

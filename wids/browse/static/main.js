@@ -1,19 +1,15 @@
 // The head of the page, and which view is shown for which state.
 
 import { ask } from "./api.js";
-import { showCompare } from "./compare.js";
 import { showCount } from "./count.js";
 import { showDataset } from "./dataset.js";
-import { turnTo } from "./cursor.js";
-import { announce, h, plain } from "./dom.js";
-import { bytes, counted, number } from "./format.js";
-import { focusTile, showGrid } from "./grid.js";
+import { focusTile, showGrid, turnTo } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
 import { showMap } from "./map.js";
 import { openMarks } from "./marks.js";
-import { showSample } from "./sample.js";
-import { tellWaiting } from "./waits.js";
+import { showCompare, showSample } from "./sample.js";
 import { current, filterable, go, gridPart, link, onChange } from "./state.js";
+import { announce, bytes, counted, h, number, plain } from "./ui.js";
 
 const view = document.getElementById("view");
 const query = document.getElementById("query");
@@ -43,7 +39,7 @@ async function render(top = 0) {
   const changed = name !== shownName;
   shownName = name;
   view.setAttribute("aria-busy", "true");
-  const told = tellWaiting(view, leave.signal);
+  const told = tellWaiting();
   leave.signal.addEventListener("abort", told);
   const before = last;
   last = state;
@@ -78,12 +74,11 @@ function showFailure(error) {
 }
 
 function markHead(state, name) {
-  const samples = document.getElementById("to-samples");
-  const inDataset = name === "dataset";
-  samples.href = link({ ...gridPart(state), at: state.at });
-  samples.toggleAttribute("aria-current", !inDataset);
-  document.getElementById("to-dataset").href = link({ ...gridPart(state), at: state.at, view: "dataset" });
-  document.getElementById("to-dataset").toggleAttribute("aria-current", inDataset);
+  for (const [id, shown] of [["to-samples", null], ["to-dataset", "dataset"]]) {
+    const anchor = document.getElementById(id);
+    anchor.href = link({ ...gridPart(state), at: state.at, view: shown });
+    anchor.ariaCurrent = (name === "dataset") === (shown !== null) ? "page" : null;
+  }
   if (document.activeElement !== query) query.value = state.q ?? "";
 }
 
@@ -96,33 +91,34 @@ function fillHead() {
   if (dataset.nbytes) facts.push(bytes(dataset.nbytes));
   document.getElementById("home").textContent = dataset.title;
   document.getElementById("facts").textContent = facts.join(" · ");
-  query.disabled = Boolean(dataset.install);
-  if (dataset.install) query.placeholder = dataset.install;
 }
 
+// A number goes to that sample, unless it is in quotes; another text is looked for in keys.
 document.getElementById("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = query.value.trim();
+  const place = /^(0|-?[1-9][\d,_ ]{0,17})$/.test(text) ? Number(text.replaceAll(/[,_ ]/g, "")) : NaN;
   query.blur();
-  go({ ...filterable(current()), q: text || null });
+  if (place < dataset.num_samples && place >= -dataset.num_samples) go({ ...gridPart(current()), q: null, i: place });
+  else go({ ...filterable(current()), q: text.replace(/^"(.*)"$/, "$1") });
 });
 
-const wanted = document.getElementById("number");
-document.getElementById("jump").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const text = wanted.value.replaceAll(/[,_\s]/g, "");
-  wanted.setCustomValidity(/^-?\d{1,18}$/.test(text) ? "" : "a whole number, such as 42, or -1 for the last sample");
-  if (!wanted.reportValidity()) return;
-  wanted.value = "";
-  wanted.blur();
-  go({ ...gridPart(current()), q: null, i: text });
-});
-wanted.addEventListener("input", () => wanted.setCustomValidity(""));
+const PATIENCE = 1200; // milliseconds; what comes sooner needs no words
+
+/** Say beside the view why it takes long, until it is there; returns what takes the words away. */
+function tellWaiting() {
+  const told = h("p", { class: "waiting", role: "status" }, "Still reading… A remote shard without a sidecar beside it is fetched whole first.");
+  const timer = setTimeout(() => view.before(told), PATIENCE);
+  return () => {
+    clearTimeout(timer);
+    told.remove();
+  };
+}
 
 const help = document.getElementById("help");
 document.getElementById("to-help").addEventListener("click", () => help.showModal());
 fillHelp(help);
-listen(help, query);
+listen(help);
 
 try {
   dataset = await ask("dataset");
@@ -132,3 +128,4 @@ try {
 } catch (error) {
   showFailure(error);
 }
+

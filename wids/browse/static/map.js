@@ -1,32 +1,24 @@
 // The map of a field of vectors: a point for each sample, coloured by a column.
 
 import { ask, poll } from "./api.js";
-import { rareLast } from "./crowds.js";
-import { announce, button, h } from "./dom.js";
-import { facetPanel } from "./facets.js";
-import { counted, number } from "./format.js";
-import { searched } from "./found.js";
-import { learn } from "./looks.js";
-import { isMarked, mark, marksTray } from "./marks.js";
-import { listenOn } from "./outline.js";
-import { cards } from "./mapcard.js";
-import { legendOf, pointColours } from "./palette.js";
-import { makePlane } from "./plane.js";
-import { chosen } from "./settings.js";
+import { explorer } from "./facets.js";
+import { isMarked, mark } from "./marks.js";
+import { thumbnail } from "./media.js";
+import { listenOn, makePlane, rareLast } from "./plane.js";
+import { legendOf, pointColours } from "./plots.js";
 import { singledLinks } from "./singled.js";
 import { filterable, go, gridPart, link, orderPart } from "./state.js";
-import { toolbar } from "./toolbar.js";
-import { leftOut } from "./waits.js";
+import { learn, toolbar } from "./toolbar.js";
+import { announce, button, counted, h, leftOut, number } from "./ui.js";
 
-const MODES = [["move", "Move"], ["lasso", "Outline"], ["box", "Box"]];
+const MODES = [["move", "Move"], ["lasso", "Outline"]]; // Shift and a drag draw a box
 const MOST_MARKED = 2000; // more do not fit a link
 let mode = "move";
 
 /** Show the map of the field that the state names, or of the first one. */
 export async function showMap({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "map-place" });
-  const side = h("div", { class: "side" }, chosen("facets") ? facetPanel(state, dataset, signal) : null);
-  view.replaceChildren(toolbar(state, dataset), h("div", { class: "explorer" }, side, h("div", { class: "found" }, ...searched(state, dataset), place)), h("div", { class: "pager-place" }, marksTray()));
+  view.replaceChildren(toolbar(state, dataset), ...explorer(state, dataset, signal, place));
   shown("Map");
   let colour = state.colour; // of a column that the server has first to name, if the state does not
   await poll(async () => {
@@ -57,7 +49,9 @@ function drawMap(place, found, state, dataset, signal) {
   const lit = new Set();
   const pale = (n) => (left !== null && !left[n]) || (lit.size > 0 && !lit.has(colours.values[n]));
   const words = colours?.kind === "words" ? colours.values : new Array(indexes.length).fill(0);
-  plane.show({ colours: pointColours(colours, indexes.length), ...rareLast(found.places, words), pale });
+  const drawn = rareLast(found.places, words);
+  const ringed = indexes.filter((_, n) => drawn.crowd[n] >= 0 && !pale(n));
+  plane.show({ colours: pointColours(colours, indexes.length), ...drawn, pale });
   new ResizeObserver(plane.redraw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plane.redraw, { signal });
   // The canvas draws the cursor and the outline in the colour of the text.
@@ -70,11 +64,11 @@ function drawMap(place, found, state, dataset, signal) {
     mark: (n) => { mark([indexes[n]], !isMarked(indexes[n])); announce(`Sample ${indexes[n]} ${isMarked(indexes[n]) ? "marked" : "no longer marked"}`); },
     outline: (corners) => tellSelected(selected, found, state, plane, corners),
   });
-  place.replaceChildren(controls(found, state, canvas, plane), h("p", { class: "muted map-facts" }, factsOf(found, dataset)),
+  place.replaceChildren(controls(found, state, canvas, plane, ringed), h("p", { class: "muted map-facts" }, factsOf(found, dataset)),
     h("div", { class: "map-frame" }, canvas, card), selected, legendOf(colours, lit, () => plane.show({ pale })));
 }
 
-function controls(found, state, canvas, plane) {
+function controls(found, state, canvas, plane, ringed) {
   const select = (label, names, now, name) => h("label", {}, label, h("select", { onchange: (event) => go({ ...gridPart(state), field: state.field, colour: state.colour, [name]: event.target.value }, { replace: true }) },
     names.map((each) => h("option", { value: each, selected: each === now }, each))));
   const modes = MODES.map(([name, text]) => button(text, (event) => {
@@ -88,6 +82,7 @@ function controls(found, state, canvas, plane) {
     h("div", { class: "looks", role: "group", "aria-label": "Zoom" }, button("+", () => plane.zoom(1.4), { "aria-label": "Zoom in" }), button("−", () => plane.zoom(1 / 1.4), { "aria-label": "Zoom out" }), button("Fit", () => plane.reset())),
     select("Colour ", ["none", ...found.columns], found.colour ?? "none", "colour"),
     singledLinks(state, found.field),
+    ringed.length && ringed.length <= MOST_MARKED ? button(`Mark the ${number(ringed.length)} ringed`, () => mark(ringed, true), { title: "Points of another class than those around them" }) : null,
     found.looks.vectors.length > 1 ? select("Field ", found.looks.vectors, found.field, "field") : null);
 }
 
@@ -113,4 +108,34 @@ function tellSelected(place, found, state, plane, corners) {
       held.length <= MOST_MARKED ? button("Mark them", () => mark(indexes, true)) : "",
     ] : []),
     button("Clear", () => { plane.show({ outline: null }); place.replaceChildren(); }));
+}
+
+// The card of a point of the map: picture, class and key of its sample.
+
+/** A card beside the point that one points at. */
+function cards(card, indexes, signal) {
+  const known = new Map();
+  let wanted = -1;
+  return async (point, left, top, say = false) => {
+    if (point === wanted) return;
+    wanted = point;
+    card.hidden = true;
+    if (point < 0) return;
+    const index = indexes[point];
+    if (!known.has(index)) {
+      await new Promise((resolve) => setTimeout(resolve, 70));
+      if (wanted !== point) return;
+      known.set(index, (await ask("page", { marks: index, count: 1, look: "grid" }, signal).catch(() => ({ tiles: [] }))).tiles[0]);
+    }
+    const tile = known.get(index);
+    if (wanted !== point || !tile) return;
+    const name = tile.label?.name ?? tile.label?.value;
+    card.replaceChildren(...[Number.isInteger(tile.picture) ? thumbnail(tile, tile.picture, 256) : h("p", { class: "muted" }, tile.error ?? tile.caption ?? ""),
+      h("p", {}, name === undefined ? null : h("strong", {}, `${name} `), h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${index}`)))]);
+    const room = card.parentElement.clientWidth;
+    card.style.left = `${Math.min(Math.max(left + 16, 4), Math.max(room - 212, 4))}px`;
+    card.style.top = `${top + 16}px`;
+    card.hidden = false;
+    if (say) announce([name, tile.key].filter((each) => each !== undefined).join(" "));
+  };
 }

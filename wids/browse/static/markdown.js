@@ -1,7 +1,7 @@
 // A small part of Markdown as elements: paragraphs, headings, lists, code, bold, italic. Links are
 // shown as text, and whatever is not known stays as it is written. Made by DOM calls, never as HTML.
 
-import { h, plain } from "./dom.js";
+import { h, plain } from "./ui.js";
 
 const SIGNS = /[`*_[\\]|^ {0,3}(#{1,6} |~~~|[-+] |\d{1,9}[.)] )|^( {4}| {0,3}\t)/m;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[^`]*$/;

@@ -1,8 +1,7 @@
 // Marked samples: kept by this browser for a dataset, shown as a grid, saved as a selection.
 
-import { button, h } from "./dom.js";
-import { counted } from "./format.js";
 import { current, filterable, go } from "./state.js";
+import { button, counted, h } from "./ui.js";
 
 const MOST_COMPARED = 4; // samples side by side
 const MOST = 12_000; // characters of a URL that the server takes in any case
@@ -12,6 +11,7 @@ let total = 0; // samples of the dataset
 let isKept = true; // else marks last until the page is left
 let marks = new Set();
 let last = null; // the sample that was marked last, from which Shift marks a range
+let before = null; // the marks before many were changed at once
 const tray = h("div", { class: "tray", role: "region", "aria-label": "Marked samples", hidden: true });
 
 /** Read the marks of a dataset: of these very shards or copies, since marks are numbers of their samples. */
@@ -44,8 +44,13 @@ export function isMarked(index) {
 /** Mark samples, or take their marks back. */
 export function mark(indexes, on) {
   if (isKept) read();
+  before = indexes.length > 1 ? new Set(marks) : null;
   for (const index of indexes) marks[on ? "add" : "delete"](index);
   last = indexes.at(-1) ?? null;
+  keep();
+}
+
+function keep() {
   try {
     localStorage.setItem(name, encode([...marks]));
   } catch {
@@ -111,7 +116,7 @@ export function marksTray() {
 }
 
 function fillTray() {
-  tray.hidden = marks.size === 0;
+  tray.hidden = marks.size === 0 && !before;
   const text = encode([...marks]);
   const fits = text.length <= MOST;
   const saved = (label, query) => h("a", { class: "button", href: `selection.json?${query}=${text}`, download: "" }, label);
@@ -125,6 +130,7 @@ function fillTray() {
       saved("Save these", "marks"),
       saved("Save all others", "without"),
     ] : [h("span", { class: "muted" }, "too many for a link; filters save more")]),
+    before ? button("Undo", () => { [marks, before] = [before, null]; keep(); }) : "",
     button("Clear", () => mark([...marks], false)));
 }
 

@@ -1,9 +1,8 @@
 // The picture of a sample, as large as there is room, with what its JSON and masks say of it on top.
 
 import { raw, thumb } from "./api.js";
-import { button, h, svg } from "./dom.js";
 import { areShares, FORMS, guessForm, guessPixels, lieOf, PIXELS, placed, shapesOf, turnOf, TURNS } from "./shapes.js";
-import { zoomable } from "./zoom.js";
+import { button, h, svg } from "./ui.js";
 
 const LARGEST = 4096; // pixels of the longest side that the server draws
 const DRAWN = [1280, 2560, LARGEST];
@@ -42,9 +41,9 @@ export function picture(sample, field, fields) {
   const zooming = zoomable(frame, stage, (scale) => { sharpen(scale); toggle.setAttribute("aria-pressed", String(scale > 1)); });
   const toggle = button("Zoom to pixels", () => zooming.zoom(zooming.scale() > 1 ? 1 : Math.max((wide * unit) / stage.offsetWidth, 1.01)), { "aria-pressed": "false", "data-key": "z", title: "Zoom (z)" });
   new ResizeObserver(fit).observe(frame);
-  const layer = h("div", { class: "layer" });
+  let layer = h("div", {});
   stage.append(layer);
-  const redraw = () => drawLayer(layer, sample, shapes, masks, [wide, high], orientation);
+  const redraw = () => layer.replaceWith(layer = layerOf(sample, shapes, masks, [wide, high], orientation));
   redraw();
   return [frame, h("div", { class: "controls" }, toggle, controls(shapes, masks, [wide, high], orientation, redraw)),
     said ? h("p", { class: "muted" }, said) : null];
@@ -75,9 +74,10 @@ function meaningOf(shapes, [wide, high], orientation) {
   return { isStored, sides, form: chosen.form || guessForm(shapes, ...sides), turn: isStored ? turnOf(orientation, ...sides) : null };
 }
 
-function drawLayer(layer, sample, shapes, masks, size, orientation) {
-  layer.replaceChildren();
-  if (!chosen.shown) return;
+/** Shapes and masks over an image of this size, unless they are switched off. */
+export function layerOf(sample, shapes, masks, size, orientation) {
+  const layer = h("div", { class: "layer" });
+  if (!chosen.shown) return layer;
   const { sides, form, turn, isStored } = meaningOf(shapes, size, orientation);
   const scale = areShares(shapes) ? sides : [1, 1];
   const labels = [];
@@ -97,7 +97,7 @@ function drawLayer(layer, sample, shapes, masks, size, orientation) {
   });
   if (chosen.masks) layer.append(...masks.map((mask) => maskImage(sample, mask, size, mask.lie === "stored" || (mask.lie === "either" && isStored) ? orientation : 1)));
   layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` },
-    withoutBackground(), svg("g", turn ? { transform: `matrix(${turn})` } : {}, drawn)));
+    masks.length ? withoutBackground() : null, svg("g", turn ? { transform: `matrix(${turn})` } : {}, drawn)));
   for (const [x, y, label, colour] of labels) {
     // At the upper edge there is no room above the box.
     const tag = h("span", { class: y < 0.05 ? "tag inside" : "tag" }, label);
@@ -105,6 +105,7 @@ function drawLayer(layer, sample, shapes, masks, size, orientation) {
     tag.style.setProperty("--rest", `${100 * (1 - Math.max(x, 0))}%`);
     layer.append(tag);
   }
+  return layer;
 }
 
 /** The upper left corner of a box as it is shown, as shares of the sides of the picture. */
@@ -146,4 +147,67 @@ function colourOf(label, lightness = 45) {
   let hash = 7;
   for (const letter of String(label ?? "")) hash = (hash * 31 + letter.codePointAt(0)) % 360;
   return `hsl(${(hash * 47) % 360} 80% ${lightness}%)`;
+}
+
+// Zoom by wheel, pan by drag. How far one is in, and where, stays for the next sample.
+
+let view = { scale: 1, x: 0.5, y: 0.5 }; // magnification, and what is in the middle of the frame
+const MOST = 64;
+
+/** Let a stage be zoomed in its frame; `onscale` learns of each scale. Returns what sets a scale. */
+function zoomable(frame, stage, onscale) {
+  const size = () => [stage.offsetWidth, stage.offsetHeight];
+  let drag = null;
+
+  function show() {
+    const [width, height] = size();
+    const { scale, x, y } = view;
+    const left = frame.clientWidth / 2 - x * width * scale - stage.offsetLeft;
+    const top = frame.clientHeight / 2 - y * height * scale - stage.offsetTop;
+    stage.style.transform = scale === 1 ? "" : `translate(${left}px, ${top}px) scale(${scale})`;
+    stage.style.setProperty("--zoom", scale);
+    frame.classList.toggle("zoomed", scale > 1);
+    onscale(scale);
+  }
+
+  /** Zoom to a scale, with a place of the frame, from its middle, staying where it is. */
+  function zoom(scale, [dx, dy] = [0, 0]) {
+    const [width, height] = size();
+    const next = Math.min(Math.max(scale, 1), MOST);
+    const shift = 1 / view.scale - 1 / next;
+    const clamp = (value) => Math.min(Math.max(value, 0), 1);
+    view = next === 1 ? { scale: 1, x: 0.5, y: 0.5 } : { scale: next, x: clamp(view.x + (dx / width) * shift), y: clamp(view.y + (dy / height) * shift) };
+    show();
+  }
+
+  const fromMiddle = (event) => {
+    const box = frame.getBoundingClientRect();
+    return [event.clientX - box.left - box.width / 2, event.clientY - box.top - box.height / 2];
+  };
+  frame.addEventListener("wheel", (event) => {
+    if (event.ctrlKey) return;
+    event.preventDefault();
+    zoom(view.scale * 1.0015 ** -event.deltaY, fromMiddle(event));
+  }, { passive: false });
+  frame.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || view.scale === 1) return;
+    drag = { x: event.clientX, y: event.clientY, from: view };
+    frame.setPointerCapture(event.pointerId);
+    event.preventDefault();
+  });
+  frame.addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    const [width, height] = size();
+    const clamp = (value) => Math.min(Math.max(value, 0), 1);
+    view = {
+      scale: drag.from.scale,
+      x: clamp(drag.from.x - (event.clientX - drag.x) / (width * drag.from.scale)),
+      y: clamp(drag.from.y - (event.clientY - drag.y) / (height * drag.from.scale)),
+    };
+    show();
+  });
+  for (const name of ["pointerup", "pointercancel"]) frame.addEventListener(name, () => { drag = null; });
+  frame.addEventListener("dblclick", (event) => zoom(view.scale > 1 ? 1 : 3, fromMiddle(event)));
+  new ResizeObserver(show).observe(stage);
+  return { zoom, scale: () => view.scale };
 }

@@ -1,13 +1,11 @@
 // One sample: all its fields.
 
 import { ask } from "./api.js";
-import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
-import { counted, number } from "./format.js";
-import { awaitLate } from "./late.js";
-import { head, steps } from "./samplehead.js";
-import { link, orderPart } from "./state.js";
-import { tellWhole } from "./waits.js";
+import { markButton } from "./marks.js";
+import { gridPart, link, orderPart } from "./state.js";
+import { countOf } from "./toolbar.js";
+import { announce, button, bytes, counted, h, number, tellWhole } from "./ui.js";
 
 // The field one came to see stands first.
 const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "vector", "bytes"];
@@ -121,4 +119,141 @@ async function askUntilFound(query, signal) {
       await new Promise((resolve) => setTimeout(resolve, 600));
     }
   }
+}
+
+// The head of the page of a sample: where it lies, what it is called, and its neighbours.
+
+/** The links to the grid, to the sample before and to the one behind. */
+function steps(state, here, total, byPosition) {
+  const grid = gridPart(state);
+  const to = (place) => link({ ...grid, at: state.at, [byPosition ? "p" : "i"]: place });
+  const step = (text, place, key, label) => (place >= 0 && place < total
+    ? h("a", { class: "button", href: to(place), "data-key": key, "aria-label": label }, text)
+    : h("span", { class: "button off", "aria-hidden": "true" }, text));
+  return h("div", { class: "steps" },
+    h("a", { class: "button", href: link({ ...grid, at: pageOf(state, here) }), "data-key": "Escape" }, "Grid"),
+    step("‹", here - 1, "ArrowLeft", "Previous sample"),
+    step("›", here + 1, "ArrowRight", "Next sample"));
+}
+
+/** Where a sample lies, what it is called, and its mark. */
+function head(sample, state, here, total, byPosition) {
+  const place = byPosition
+    ? `position ${number(here)} of ${number(total)}, sample ${number(sample.index)}`
+    : `sample ${number(sample.index)} of ${number(total)}`;
+  return h("header", { class: "sample-head" },
+    steps(state, here, total, byPosition),
+    h("h2", {}, sample.key || "(no key)"),
+    markButton(sample.index, "Mark", { class: "", "data-key": "m", title: "Mark (m)" }),
+    h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
+      h("a", { href: link({ ...gridPart(state), at: state.at, view: "dataset", shards: Math.floor(sample.shard / 100) * 100 || null }) }, `shard ${number(sample.shard)}`),
+      ", ", h("span", { class: "url" }, sample.url)),
+    copies(sample));
+}
+
+/** Buttons that copy how the sample is called: on the page, in a program, on a disk. */
+function copies(sample) {
+  if (!navigator.clipboard) return null;
+  const texts = [["key", sample.key], [`dataset[${sample.index}]`, `dataset[${sample.index}]`], ["link", location.href], ["shard", sample.url]];
+  return h("p", { class: "copies" }, h("span", { class: "muted" }, "Copy"), texts.map(([name, text]) => {
+    const done = button(name, async () => {
+      await navigator.clipboard.writeText(text);
+      announce(`Copied ${text}`);
+      done.classList.add("done");
+    }, { class: "plain", "aria-label": `Copy ${name}`, title: text });
+    return done;
+  }));
+}
+
+/** The page of the grid to go back to: the one that one came from if the sample is on it. */
+function pageOf(state, here) {
+  const count = countOf(state);
+  const at = Number(state.at ?? 0);
+  if (here >= at && here < at + count) return state.at ?? null;
+  return Math.floor(here / count) * count || null;
+}
+
+// Fields that the server could not describe at once: they are asked for until they are there.
+
+const FIRST_MILLISECONDS = 50;
+const LONGEST_MILLISECONDS = 4000;
+
+/** Ask for the fields of a sample that are late; `oncome` gets those that have come, each time some have. */
+async function awaitLate(sample, signal, oncome) {
+  let pause = FIRST_MILLISECONDS;
+  for (;;) {
+    const late = sample.fields.filter((field) => field.late);
+    if (!late.length) return;
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    if (signal.aborted) return;
+    const answer = await ask("sample", { i: sample.index, from: late[0].number }, signal).catch((error) => error);
+    if (signal.aborted) return;
+    const come = late.filter((field) => update(field, answer));
+    if (come.length) oncome(come);
+    pause = come.length ? FIRST_MILLISECONDS : Math.min(2 * pause, LONGEST_MILLISECONDS);
+  }
+}
+
+/** Take what an answer says of a field, which may be that it failed; false if the field is still late. */
+function update(field, answer) {
+  const found = answer instanceof Error
+    ? { error: answer.message, late: false } : answer.fields.find(({ number }) => number === field.number);
+  if (!found || found.late) return false;
+  Object.assign(field, found);
+  return true;
+}
+
+// Two to four samples side by side, field beside field.
+
+const TOLD = new Set(["class", "text", "json"]); // kinds whose summaries tell whether fields are equal
+
+/** Show the samples that the state names by their numbers. */
+export async function showCompare({ view, state, signal, shown }) {
+  const indexes = state.compare.split(",").map(Number);
+  const samples = await Promise.all(indexes.map((index) => ask("sample", { i: index }, signal).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return { index, key: null, error: error.message, fields: [] };
+  })));
+  const draw = () => view.replaceChildren(comparedArticle(samples, state, signal));
+  draw();
+  for (const sample of samples) awaitLate(sample, signal, draw);
+  shown(`${samples.length} samples side by side`);
+  announce(`Samples ${indexes.join(", ")} side by side`);
+}
+
+function comparedArticle(samples, state, signal) {
+  return h("article", { class: "sample" },
+    h("header", { class: "sample-head" },
+      h("div", { class: "steps" }, h("a", { class: "button", href: link({ ...gridPart(state), at: state.at }), "data-key": "Escape" }, "Grid")),
+      h("h2", {}, `${counted(samples.length, "sample")} side by side`)),
+    h("div", { class: `compared of-${samples.length}` },
+      samples.map((sample) => comparedHead(sample, state)),
+      fieldsOf(samples).map((extension) => comparedRow(extension, samples, signal))));
+}
+
+function comparedHead(sample, state) {
+  return h("section", { class: "compared-head" },
+    h("h3", {}, h("a", { href: link({ ...gridPart(state), at: state.at, i: sample.index }) }, sample.key || `sample ${number(sample.index)}`)),
+    h("span", { class: "muted" }, `sample ${number(sample.index)}`),
+    sample.fields_left_out ? h("span", { class: "muted" }, `the first ${counted(sample.fields.length, "field")}, ${number(sample.fields_left_out)} more are not compared`) : null,
+    markButton(sample.index, "✓", { class: "compared-mark" }),
+    sample.error ? h("p", { class: "problem", role: "alert" }, sample.error) : null);
+}
+
+/** All fields that one of the samples has, in the order in which their kinds are looked at. */
+function fieldsOf(samples) {
+  const kinds = new Map(samples.flatMap((sample) => sample.fields.map((field) => [field.extension, field.kind])));
+  return [...kinds.keys()].sort((a, b) => ORDER.indexOf(kinds.get(a)) - ORDER.indexOf(kinds.get(b)));
+}
+
+function comparedRow(extension, samples, signal) {
+  const fields = samples.map((sample) => sample.fields.find((field) => field.extension === extension));
+  const there = fields.filter(Boolean);
+  const told = there.every((field) => TOLD.has(field.kind) && !field.error && !field.late) && samples.every((sample, place) => fields[place] || !sample.fields_left_out);
+  const equal = there.length === samples.length && new Set(there.map((field) => JSON.stringify([field.summary, field.summary.truncated && field.nbytes]))).size === 1;
+  const alike = there[0].summary.truncated ? " begins alike" : " is equal"; // what is not shown may differ
+  const verdict = told ? h("p", { class: equal ? "verdict muted" : "verdict" }, h("code", {}, extension), equal ? alike : " differs") : null;
+  return [verdict, fields.map((field, place) => (field
+    ? card(samples[place], { ...field, called: `${extension} of sample ${samples[place].index}` }, signal) // parts side by side have names of their own
+    : h("p", { class: "card muted" }, `has no ${extension}`, samples[place].fields_left_out ? ` among its first ${counted(samples[place].fields.length, "field")}` : "")))];
 }

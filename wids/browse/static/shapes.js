@@ -1,6 +1,6 @@
 // The shapes that the server found in the JSON of a sample, and where they lie in its picture.
 
-import { number } from "./format.js";
+import { number } from "./ui.js";
 
 export const FORMS = [["xywh", "x y width height"], ["xyxy", "x y to x y"], ["cxcywh", "centre, width height"]];
 

@@ -1,18 +1,16 @@
 // Near-duplicates and outliers: what was compared, how alike is alike enough, and the marks of copies.
 
-import { button, h } from "./dom.js";
-import { counted, number } from "./format.js";
-import { saving } from "./found.js";
+import { saving } from "./facets.js";
 import { mark } from "./marks.js";
 import { filterable, go, link } from "./state.js";
+import { button, counted, h, number } from "./ui.js";
 
 const USUAL = { near: "1", far: "100" };
-const COUNTS = [20, 50, 100, 200, 500, 1000, 5000];
 const STEPS = 100; // of the slider, the finer the nearer to 1
 const atStep = (step) => (step >= STEPS ? 1 : Number((1 - 0.5 * 10 ** (-step / 25)).toPrecision(4)));
 const stepOf = (value) => (value >= 1 ? STEPS : Math.min(Math.max(Math.round(25 * Math.log10(0.5 / (1 - value))), 0), STEPS));
 
-let kept = { kind: null, bar: null };
+let kept = { key: null, bar: null };
 
 /** Links from the map to what is alike, and to what lies alone. */
 export function singledLinks(state, field) {
@@ -24,12 +22,14 @@ export function singledLinks(state, field) {
 export function singledOut(page, state, dataset) {
   const kind = state.near ? "near" : state.far ? "far" : null;
   if (!kind || !page.comparing) return [];
-  const [, field, bound] = state[kind].match(/^(.*),([^,]*)$/) ?? [null, state[kind], USUAL[kind]];
+  const [, field, least] = state[kind].match(/^(.*),([^,]*)$/) ?? [null, state[kind], USUAL[kind]];
   const { finished, shards_done: done, num_shards: total, about, copies } = page.comparing;
+  const other = kind === "near" ? "far" : "near";
   const now = { ...filterable(state), near: null, far: null };
   // What is chosen with stays in the document, with the focus that it may have.
-  if (kept.kind !== `${kind} ${field} ${about?.width}`) kept = { kind: `${kind} ${field} ${about?.width}`, bar: kind === "near" ? slider(field, about?.width) : counts(field) };
-  kept.bar.show(bound, now);
+  const key = `${kind} ${field} ${about?.width}`;
+  if (kept.key !== key) kept = { key, bar: bound(kind, field, about?.width) };
+  kept.bar.show(least, now);
   return [h("div", { class: "progress singled-out" },
     h("h2", { class: "searched" }, kind === "near" ? "Near-duplicates by " : "Outliers by ", h("code", {}, field)),
     finished ? null : [h("progress", { max: total, value: done, "aria-label": "Comparing vectors" }), h("span", {}, "Comparing vectors")],
@@ -37,7 +37,7 @@ export function singledOut(page, state, dataset) {
     copies?.length ? markCopies(copies, dataset.num_samples) : null,
     finished && about.num_found && !page.filtering ? saving(state) : null,
     h("a", { href: link({ ...now, look: "map", [kind]: state[kind] }) }, "On the map"),
-    h("a", { href: link({ ...now, [kind === "near" ? "far" : "near"]: `${field},${USUAL[kind === "near" ? "far" : "near"]}` }) }, kind === "near" ? "Outliers" : "Near-duplicates"),
+    h("a", { href: link({ ...now, [other]: `${field},${USUAL[other]}` }) }, kind === "near" ? "Outliers" : "Near-duplicates"),
     h("a", { class: "button", href: link(now), "aria-label": "Show all samples" }, "✕"),
     finished ? h("p", { class: "singled-facts" }, factsOf(about, dataset)) : null)];
 }
@@ -66,30 +66,20 @@ function factsOf({ kind, num_groups: groups, num_found: found, num_shown: shown,
   return [measure, `${counted(compared, "sample")} compared${part}`, ...Object.entries(left).map(([why, count]) => `${counted(count, "sample")} ${why} left out`)].join(" · ");
 }
 
-/** The least likeness of near-duplicates. */
-function slider(field, width) {
+/** The least likeness of near-duplicates, or how many outliers are shown. */
+function bound(kind, field, width) {
   const name = width === 2 ? "Closeness" : "Cosine";
   const value = h("output", {});
-  const input = h("input", { type: "range", min: 0, max: STEPS, "aria-label": `${name} at least` });
+  const input = kind === "near" ? h("input", { type: "range", min: 0, max: STEPS, "aria-label": `${name} at least` })
+    : h("input", { type: "number", min: 1, max: 10000, "aria-label": "How many" });
   let now = {};
-  const tell = (text) => { value.textContent = text; input.setAttribute("aria-valuetext", text); };
-  input.addEventListener("input", () => tell(atStep(Number(input.value))));
-  input.addEventListener("change", () => go({ ...now, near: `${field},${atStep(Number(input.value))}` }, { replace: true }));
-  return { element: h("label", {}, `${name} at least `, input, value), show(bound, state) { now = state; tell(bound); input.value = stepOf(Number(bound)); } };
-}
-
-/** How many outliers are shown. */
-function counts(field) {
-  const input = h("select", { "aria-label": "How many" });
-  let now = {};
-  input.addEventListener("change", () => go({ ...now, far: `${field},${input.value}` }, { replace: true }));
+  const chosen = () => (kind === "near" ? atStep(Number(input.value)) : input.value);
+  const tell = (text) => { if (kind === "near") input.setAttribute("aria-valuetext", value.textContent = text); };
+  input.addEventListener("input", () => tell(chosen()));
+  input.addEventListener("change", () => go({ ...now, [kind]: `${field},${chosen()}` }, { replace: true }));
   return {
-    element: h("label", {}, "The farthest ", input),
-    show(bound, state) {
-      now = state;
-      const offered = [...new Set([...COUNTS, Number(bound)])].sort((a, b) => a - b);
-      input.replaceChildren(...offered.map((each) => h("option", { value: each, selected: each === Number(bound) }, number(each))));
-    },
+    element: h("label", {}, kind === "near" ? `${name} at least ` : "The farthest ", input, value),
+    show(text, state) { now = state; tell(text); input.value = kind === "near" ? stepOf(Number(text)) : text; },
   };
 }
 

@@ -1,10 +1,8 @@
 // The order, the condition, and the ways to look at the samples.
 
-import { completed } from "./completion.js";
-import { button, h } from "./dom.js";
-import { fillLooks } from "./looks.js";
-import { choose, chosen } from "./settings.js";
+import { ask } from "./api.js";
 import { filterable, go, gridPart, link } from "./state.js";
+import { button, choose, chosen, h } from "./ui.js";
 
 // Which numbers an order has, with what they are called and what they are when not given.
 const NUMBERS = {
@@ -23,6 +21,12 @@ const ORDERS = [
 ];
 
 const looks = h("div", { class: "looks", role: "group", "aria-label": "Ways to look at the samples" });
+const SIZES = ["s", "m", "l"];
+const slider = h("input", {
+  type: "range", min: 0, max: 2, "aria-label": "Size of the tiles",
+  onchange: () => go({ ...gridPart(here), at: here.at, look: known.usual === "grid" ? null : "grid", size: slider.value === "1" ? null : SIZES[slider.value] }, { replace: true }),
+});
+const sizes = h("label", { class: "sizes" }, slider);
 let kept = { key: null, bar: null };
 
 /** The toolbar for a state; the one that is there already, with what is being typed into it. */
@@ -31,7 +35,7 @@ export function toolbar(state, dataset) {
   if (kept.key !== key) kept = { key, bar: make(state, dataset) };
   // The way to another look keeps the page that one is on.
   kept.at = state.at;
-  fillLooks(looks, state);
+  fillLooks(state);
   return kept.bar;
 }
 
@@ -45,34 +49,33 @@ export function markWrong(message, state) {
 }
 
 function make(state, dataset) {
-  return h("div", { class: "toolbar" }, facetSwitch(state), orderForm(state), conditionForm(state, dataset), looks);
-}
-
-function facetSwitch(state) {
-  return button("Facets", (event) => {
-    const on = !chosen("facets");
-    choose("facets", on);
-    event.currentTarget.setAttribute("aria-pressed", String(on));
+  const facets = button("Facets", () => {
+    choose("facets", chosen("facets") === "on" ? "" : "on");
+    facets.setAttribute("aria-pressed", String(chosen("facets") === "on"));
     go({ ...gridPart(state), at: kept.at }, { replace: true });
-  }, { "aria-pressed": String(chosen("facets")), "data-key": "s", title: "Values and their counts (s)" });
+  }, { "aria-pressed": String(chosen("facets") === "on"), "data-key": "s", title: "Values and their counts (s)" });
+  return h("div", { class: "toolbar" }, facets, orderForm(state), conditionForm(state, dataset), looks, sizes);
 }
 
+/** The order, and its numbers, which are taken together: a rank is one of so many. */
 function orderForm(state) {
   const kind = Object.hasOwn(NUMBERS, state.order) ? state.order : "";
   const select = h("select", {
     "aria-label": "Order",
     onchange: (event) => go({ ...filterable(state), order: event.target.value }),
   }, ORDERS.map(([value, text]) => h("option", { value, selected: value === kind }, text)));
-  const fields = NUMBERS[kind].map(([name, label, usual]) => h("label", {}, label,
-    h("input", {
-      type: "number", name, value: state[name] ?? usual, step: 1,
-      min: name === "seed" || name === "epoch" ? null : name === "rank" ? 0 : 1,
-      onchange: (event) => {
-        const value = event.target.value;
-        go({ ...gridPart(state), [name]: value === String(usual) ? null : value });
-      },
-    })));
-  return h("div", { class: "order" }, select, fields);
+  const numbers = NUMBERS[kind];
+  const send = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.target));
+    for (const [name, , usual] of numbers) if (given[name] === String(usual)) given[name] = null;
+    go({ ...gridPart(state), ...given });
+  };
+  const fields = numbers.map(([name, label, usual]) => h("label", {}, label,
+    h("input", { type: "number", name, value: state[name] ?? usual, step: 1, min: name === "seed" || name === "epoch" ? null : name === "rank" ? 0 : 1 })));
+  return h("div", { class: "order" }, select, numbers.length
+    ? h("details", { class: "numbers" }, h("summary", {}, numbers.slice(0, 3).map(([name, label, usual]) => `${label} ${state[name] ?? usual}`).join(" ")),
+        h("form", { onsubmit: send }, fields, button("Show", null, { type: "submit" }))) : null);
 }
 
 /** What samples shall fulfil, and what they are sorted by, both in SQL. */
@@ -90,4 +93,143 @@ function conditionForm(state, dataset) {
     ? h("a", { class: "button", href: link({ ...gridPart(state), where: null, sort: null }), "aria-label": "Clear the condition and the order" }, "✕")
     : null;
   return h("form", { class: "filter", onsubmit: send }, completed(where), completed(sort, "order"), button("Find", null, { type: "submit", disabled: none }), clear);
+}
+
+// The ways to look at samples: tiles of any size, a list, conversations, texts, sounds, a table.
+
+const LOOKS = {
+  grid: ["Tiles", "Tiles of pictures"], list: ["List", "List of pictures, texts and values"], chat: ["Chat", "Conversations"], text: ["Text", "Texts to read"],
+  audio: ["Audio", "Sounds to listen to"], table: ["Table", "Table of columns"],
+  count: ["Count", "Samples counted by a column"], map: ["Map", "Map of a field of vectors"],
+};
+const COUNTS = { s: 120, m: 60, l: 24, list: 24, chat: 24, text: 24, audio: 24, table: 60 }; // samples on a page
+
+let here = {}; // the state that is shown
+let known = { usual: "grid", offered: ["grid", "list", "table"], vectors: [] }; // as the server says of the dataset
+
+/** Learn from the server which looks fit the dataset. */
+export function learn(looks) {
+  known = looks;
+}
+
+/** The look that a state names; null for that which fits the dataset. */
+export function named(state) {
+  return state.look ?? (state.size ? "grid" : null);
+}
+
+export function lookOf(state) {
+  return named(state) ?? known.usual;
+}
+
+/** How many samples a page of this look has. */
+export function countOf(state, look = lookOf(state)) {
+  return COUNTS[look === "grid" ? state.size ?? "m" : look] ?? COUNTS.m;
+}
+
+/** Fill the place of the buttons that choose a look; they stay, with the focus on one, if nothing is new. */
+function fillLooks(state) {
+  here = state;
+  const now = lookOf(state);
+  sizes.hidden = now !== "grid";
+  slider.value = SIZES.indexOf(state.size ?? "m");
+  slider.setAttribute("aria-valuetext", { s: "small", l: "large" }[state.size] ?? "medium");
+  const key = JSON.stringify([known, now]);
+  if (looks.dataset.drawn === key) return;
+  const focus = [...looks.children].indexOf(document.activeElement);
+  looks.dataset.drawn = key;
+  const always = ["count", ...(known.vectors.length ? ["map"] : [])];
+  looks.replaceChildren(...Object.entries(LOOKS).filter(([name]) => known.offered.includes(name) || name === now || always.includes(name))
+    .map(([name, [text, label]]) => button(text, () => go({ ...gridPart(here), at: here.at, look: name === known.usual ? null : name, size: null }, { replace: true }),
+      { "aria-pressed": String(name === now), title: label, "aria-label": label })));
+  if (focus >= 0) looks.children[focus]?.focus();
+}
+
+// Completion while one types: columns, operators, frequent values, as the server offers them.
+// A combobox with a list, as ARIA has it: the focus stays in the box, which names the chosen entry.
+
+const PAUSE = 600; // milliseconds before it asks again, while the catalogue is built
+let boxes = 0;
+
+/** A box with what completes it: of a condition, or of an order, which has columns alone. */
+export function completed(input, kind = "condition") {
+  const name = `words-${boxes += 1}`;
+  const list = h("ul", { id: name, class: "completions", role: "listbox", "aria-label": "What can come here", hidden: true, onpointerdown: choose });
+  let found = { entries: [], replaces: 0 };
+  let active = -1;
+  let asked = null; // the question that waits for its answer
+  for (const [attribute, value] of Object.entries({ role: "combobox", autocomplete: "off", "aria-autocomplete": "list", "aria-controls": name, "aria-expanded": "false" })) input.setAttribute(attribute, value);
+  input.addEventListener("input", () => { active = -1; open(); });
+  input.addEventListener("click", () => { if (list.hidden) open(); });
+  input.addEventListener("blur", close);
+  input.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || !press(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  async function open() {
+    asked?.abort();
+    const mine = asked = new AbortController();
+    const { selectionStart: end, selectionEnd } = input;
+    if (end !== selectionEnd) return close();
+    const answer = await ask("words", { before: input.value.slice(0, end), kind }, mine.signal).catch(() => null);
+    if (asked !== mine || answer === null) return undefined;
+    if (!answer.finished) setTimeout(() => { if (asked === mine) open(); }, PAUSE);
+    const chosen = found.entries[active]?.text; // with the arrows, while the answer was on its way
+    found = answer;
+    list.replaceChildren(...found.entries.map(({ text, beside }, place) => h("li", { id: `${name}-${place}`, role: "option", "aria-selected": "false", "data-entry": place },
+      h("span", { class: "name" }, text), beside ? h("span", { class: "count" }, beside) : null)));
+    list.hidden = found.entries.length === 0;
+    list.scrollTop = 0;
+    input.setAttribute("aria-expanded", String(!list.hidden));
+    return select(found.entries.findIndex(({ text }) => text === chosen));
+  }
+
+  function close() {
+    asked?.abort();
+    asked = null;
+    list.hidden = true;
+    input.setAttribute("aria-expanded", "false");
+    select(-1);
+  }
+
+  function select(place) {
+    active = place;
+    [...list.children].forEach((each, at) => each.setAttribute("aria-selected", String(at === place)));
+    if (place < 0) return input.removeAttribute("aria-activedescendant");
+    input.setAttribute("aria-activedescendant", list.children[place].id);
+    return list.children[place].scrollIntoView({ block: "nearest" });
+  }
+
+  /** Do what a key means here; returns whether it means something. */
+  function press(key) {
+    const count = found.entries.length;
+    if (key === "ArrowDown" && list.hidden) open();
+    else if (key === "Escape" && asked) close();
+    else if (list.hidden) return false;
+    else if (key === "ArrowDown") select((active + 1) % count);
+    else if (key === "ArrowUp") select((active < 0 ? count : active) - 1);
+    else if (key === "Enter" && active >= 0) accept(active);
+    else return false;
+    return true;
+  }
+
+  function choose(event) {
+    event.preventDefault(); // the focus stays in the box
+    const entry = event.target.closest("[data-entry]");
+    if (entry && event.button === 0) accept(Number(entry.dataset.entry));
+  }
+
+  /** Write an entry in place of the word before the cursor, and offer what comes next. */
+  function accept(place) {
+    const { text } = found.entries[place];
+    const { value, selectionStart: end } = input;
+    const begun = `${value.slice(0, end - found.replaces)}${text}${/[(%]$/.test(text) ? "" : " "}`;
+    input.value = begun + value.slice(end).trimStart();
+    input.setSelectionRange(begun.length, begun.length);
+    active = -1;
+    open();
+  }
+
+  return h("div", { class: "completed" }, input, list);
 }
