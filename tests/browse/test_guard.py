@@ -11,7 +11,7 @@ from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
 from helpers.waiting import eventually
 
-from wids.browse.guard import host_name, new_token
+from wids.browse.guard import new_token
 
 
 @pytest.fixture
@@ -145,13 +145,6 @@ def test_tokens_are_long_and_never_the_same():
     tokens = {new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
-
-
-def test_host_headers_are_read_as_they_are_written():
-    """Ports and brackets are removed, and malformed names do not match."""
-    assert host_name("[::1]") == "::1"
-    assert host_name(" A.Example:80 ") == "a.example"
-    assert host_name("[::1") == "::1"
 
 
 def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
