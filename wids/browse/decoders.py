@@ -14,6 +14,7 @@ it takes more. Then another one is started.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import queue
 import signal
@@ -73,7 +74,7 @@ _MANY_PIXELS = 40_000_000
 # PNG, and of a WebP, of which libwebp keeps two frames and Pillow copies one.
 _PIXEL_NBYTES = {".jpg": 6, ".jpeg": 6, ".png": 4, ".webp": 22}
 _KEPT_NBYTES = 96 << 20
-_VIEW_NBYTES = 64 << 10  # that a description counts as
+_OBJECTS = 8  # bytes that the values of a description take, for each byte of it as JSON
 
 # Only these sizes of pictures can be requested, so that a client cannot make the server draw each
 # in a thousand sizes.
@@ -279,9 +280,9 @@ class Decoders:
         error = done.exception()
         if error is None:
             found = done.result()
-            self._kept.put(
-                key, found, len(found.data) if isinstance(found, Thumbnail) else _VIEW_NBYTES
-            )
+            is_picture = isinstance(found, Thumbnail)
+            nbytes = len(found.data) if is_picture else _OBJECTS * len(json.dumps(found.summary))
+            self._kept.put(key, found, nbytes)
         # Errors of decoding are kept, too, since decoding the field again would fail again.
         elif isinstance(error, DecodeError) and not isinstance(error, TookLongError):
             self._kept.put(key, error, len(str(error)))
