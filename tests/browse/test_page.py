@@ -805,7 +805,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
         page.set_default_timeout(WAIT_MILLISECONDS)
         try:
             page.goto(server.url)
-            page.get_by_text("Waiting for shard 1").wait_for()
+            page.get_by_text("A remote shard without a sidecar").wait_for()
             page.get_by_role("link", name="Dataset").click()
             page.get_by_role("heading", name="Shards", exact=True).wait_for()
             assert page.get_by_text("Waiting for shard 1").count() == 0
