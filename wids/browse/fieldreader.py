@@ -206,8 +206,9 @@ class FieldReader:
         index = index if index >= 0 else index + len(self)
         found = None if self.joined is None else self.joined.fields(index, ref.url)
         if found is None:
-            found = [LocatedField(*field) for field in shard.index.fields(local_index)]
-        fields = tuple(found)
+            fields = tuple(LocatedField(*field) for field in shard.index.fields(local_index))
+        else:
+            fields = tuple(LocatedField(*field) for field in found)
         return LocatedSample(
             index,
             shard.index.key(local_index),

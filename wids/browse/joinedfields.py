@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.browse.fieldreader import LocatedField
 from wids.errors import SpecError
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, joined_names, slots_of, stored_fields
@@ -19,8 +18,12 @@ from wids.views.tablerows import TableRows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from wids.views.plan import StoredField
 
-__all__ = ["JoinedFields"]
+__all__ = ["FieldOfSample", "JoinedFields"]
+
+# Extension, offset, number of bytes, and where the field is stored: None in the sample's own shard.
+FieldOfSample = tuple[str, int, int, "StoredField | None"]
 
 
 class JoinedFields:
@@ -64,7 +67,7 @@ class JoinedFields:
         found: NDArray[np.int64] = self._rows[positions]
         return found
 
-    def fields(self, index: int, url: str) -> list[LocatedField] | None:
+    def fields(self, index: int, url: str) -> list[FieldOfSample] | None:
         """Return the fields of the sample with a left index; None if the join lacks it.
 
         Args:
@@ -77,15 +80,15 @@ class JoinedFields:
         position = int(np.searchsorted(self._sorted, index))
         if position == len(self._sorted) or self._sorted[position] != index:
             return None
-        found = []
+        found: list[FieldOfSample] = []
         for field in stored_fields(self.samples, int(self._order[position])).values():
             home = field.home
             if isinstance(home, TableRows):
-                found.append(LocatedField(field.extension, 0, len(field.read()), field))
+                found.append((field.extension, 0, len(field.read()), field))
                 continue
             own = home.locate(field.position).shard.url == url
             place_there = (field.offset, field.nbytes)
-            found.append(LocatedField(field.extension, *place_there, None if own else field))
+            found.append((field.extension, *place_there, None if own else field))
         return found
 
     def may_give(self, field: str) -> bool:
