@@ -105,7 +105,7 @@ def _page(location: str, spec: Path) -> list[str]:
     """Look at it on the page."""
     del spec
     said = []
-    questions = ("api/dataset", "api/page", "api/sample?i=0", "api/shards", "api/faults")
+    questions = ("api/dataset", "api/page", "api/sample?i=0", "api/shards")
     try:
         with browsing([(location, 1)], title=location) as server:
             for response in map(server.get, questions):
