@@ -259,27 +259,7 @@ class Planned:
         """
         positions = checked_positions(indexes, self._count)
         batch = self._fields(self.slots[0], positions, allocate, turn)
-        if batch is None:
-            batch = self._alike(positions, turn)
         return None if batch is None else batch | {"__index__": positions}
-
-    def _alike(self, indexes: Integers, turn: Any) -> dict[str, Any] | None:
-        """Return a batch made of those that are stored alike, where new names make them equal."""
-        slot = self.slots[0]
-        if not any(isinstance(step, Rename) for each in slot.sources for step in each.steps):
-            return None
-        groups: dict[Any, list[int]] = {}
-        for source, places, rows in slot.groups(indexes):
-            for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-                names = () if source is None else tuple(source.leaf.field_sizes(row))
-                groups.setdefault((id(source and source.steps), names), []).append(place)
-        parts = [np.array(places, np.int64) for places in groups.values()]
-        batches = [self._fields(slot, indexes[places], None, turn) for places in parts]
-        if len(parts) < 2 or any(each is None for each in batches):
-            return None
-        found = [each for each in batches if each is not None]
-        alike = all(each.keys() == found[0].keys() for each in found)
-        return _in_order(found, parts) if alike else None
 
     def _fields(self, slot: Slot, indexes: Integers, allocate: Any, turn: Any) -> Any:
         """Return a batch of a slot made field by field; None if that cannot be done."""
