@@ -207,7 +207,7 @@ def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[st
     assert sorted({path.stem for path in (folder / "files").iterdir()}) == chosen
     assert main(["export", "new.json", "table.csv"]) == 0
     lines = (folder / "table.csv").read_text().splitlines()
-    assert [line.split(",")[1] for line in lines[1:]] == chosen
+    assert [line.split(",")[1].strip('"') for line in lines[1:]] == chosen
     (folder / "new.json").write_text(json.dumps(document | {"patch": "0.tar"}))
     assert main(["reshard", "new.json", "-o", "patched/s-%d.tar"]) == 0
     assert keys("patched/s.json") == chosen

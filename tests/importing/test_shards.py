@@ -217,7 +217,9 @@ def test_keys_of_tars_of_a_folder_are_kept(
     Path("b.tar").write_bytes(tar_of(["\udcff.cls"]))
     assert main(["export", "a.tar", "-"]) == 1
     assert not Path("-").exists()
-    assert main(["export", "b.tar", "b.csv"]) == 1
+    assert main(["export", "b.tar", "b.csv"]) == 0
+    assert "keys whose bytes that are not UTF-8 are lost: 1" in capsys.readouterr().err
+    assert main(["export", "b.tar", "b.csv", "--members"]) == 1
     assert r"b.tar: sample 0: the key '\udcff' is not UTF-8" in capsys.readouterr().err
 
 

@@ -218,25 +218,25 @@ def _table_columns(name: str, part: StoredPart, start: int, con: Any) -> tuple[C
 def _of_fields(columns: Columns, fields: set[str]) -> Columns:
     """Return the columns of some fields, and the sizes of these."""
     kept = {name: each for name, each in columns.items() if name in {*fields, *_LABELS}}
-    sizes = {name: each for name, each in _sizes_of(columns).items() if name in fields}
+    sizes = {name: each for name, each in _members_of(columns).items() if name in fields}
     if sizes:
         kept["sizes"] = _packed(sizes)
     return kept
 
 
-def _sizes_of(columns: Columns) -> Columns:
-    """Return the size of each field as a column of its own."""
-    if "sizes" not in columns:
+def _members_of(columns: Columns, name: str = "sizes") -> Columns:
+    """Return the size, or the offset, of each field as a column of its own."""
+    if name not in columns:
         return {}
-    value, kinds = columns["sizes"]
+    value, kinds = columns[name]
     return {name: (f"{value}.{quoted(name)}", kind) for name, kind in kinds.items()}
 
 
 def _rename(columns: Columns, step: Renamed, read: set[str] | None) -> set[str] | None:
     """Give columns other names; return those that the samples are read with."""
     names = {column_name(new): [*map(column_name, fields)] for new, fields in step.names.items()}
-    sizes = _sizes_of(columns)
-    for members in (columns, sizes):
+    spans = {name: _members_of(columns, name) for name in _SPANS}
+    for members in (columns, *spans.values()):
         found = {new: [members[n] for n in fields if n in members] for new, fields in names.items()}
         for name in {name for fields in names.values() for name in fields}:
             members.pop(name, None)
@@ -245,8 +245,7 @@ def _rename(columns: Columns, step: Renamed, read: set[str] | None) -> set[str] 
             values = [cast(*each, kind) for each in there]
             if values:
                 members[new] = f"coalesce({', '.join(values)})", kind
-    if sizes:
-        columns["sizes"] = _packed(sizes)
+    columns |= {name: _packed(members) for name, members in spans.items() if members}
     if read is None:
         return None
     taken = {name for fields in names.values() for name in fields}
@@ -277,7 +276,7 @@ def _add(
     renamed = {column_name(old): column_name(new) for old, new in join.rename.items()}
     absent = {*map(column_name, join.absent())}
     their_sizes: Any = theirs.get("sizes") or {}
-    sizes = _sizes_of(columns)
+    sizes = _members_of(columns)
 
     def merged(one: tuple[str, Any] | None, name: str, value: str, kind: Any) -> tuple[str, Any]:
         if one is None:

@@ -313,18 +313,18 @@ def export(args: Arguments) -> int:
     with wids.open(args.spec, transformations=[], remote=remote, **rules) as samples:
         if not len(samples):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
-        dataset, rows = samples, None
-        if not is_joined(samples):
-            dataset, rows = shards_and_rows(samples, transformations=[])
-        if args.members:
-            if is_joined(samples):
-                raise ValueError(f"{args.spec}: is a join, whose members lie in several datasets")
-            note(f"{output}: {export_members(dataset, output, rows=rows)} members")
-        elif is_table:
-            values = [f".{extension.lstrip('.')}" for extension in args.values]
-            note(f"{output}: {export_table(dataset, output, values, omissions, rows=rows)} rows")
+        if is_table and not args.members:
+            note(f"{output}: {export_table(samples, output, args.values, omissions)} rows")
+        elif args.members and is_joined(samples):
+            raise ValueError(f"{args.spec}: is a join, whose members lie in several datasets")
         else:
-            note(f"{output}: {export_files(dataset, output, omissions, rows=rows)} files")
+            dataset, rows = samples, None
+            if not is_joined(samples):
+                dataset, rows = shards_and_rows(samples, transformations=[])
+            if args.members:
+                note(f"{output}: {export_members(dataset, output, rows=rows)} members")
+            else:
+                note(f"{output}: {export_files(dataset, output, omissions, rows=rows)} files")
     list_omissions(omissions.lines())
     return DONE
 
@@ -337,7 +337,7 @@ def add_export(commands: Any) -> None:
         "write a dataset as plain files, a table of its samples, or a pack of its tar indexes",
         [
             "wids export train.json files/",
-            "wids export train.json train.parquet --values .cls",
+            "wids export train.json train.parquet --values cls --values json.caption",
             "wids export train.json train.wpack",
             "wids export train.wpack members.parquet --members",
         ],
@@ -353,8 +353,8 @@ def add_export(commands: Any) -> None:
         "--values",
         action="append",
         default=[],
-        metavar="COLUMN",
-        help="add the values of this column, such as .cls or .json:caption, as text",
+        metavar="SQL",
+        help="add a column to a table, such as cls or json.caption",
     )
     parser.add_argument(
         "--members",

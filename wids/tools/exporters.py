@@ -1,22 +1,14 @@
-"""Export of a dataset as plain files, or as a table of its samples.
-
-The table of a join also has the location of each field and the values from joined tables.
-"""
+"""Export of a dataset as plain files, or as a table of its samples or members."""
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import os
-from collections import Counter
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from wids.base.files import (
     OutputFile,
@@ -30,38 +22,38 @@ from wids.base.optional import load
 from wids.base.progress import progress
 from wids.base.text import clean
 from wids.base.urls import display_url
+from wids.catalogue.build import RESERVED, column_name
+from wids.catalogue.structures import quoted
 from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
-from wids.views.columnnames import check_known, column_named, value_text
-from wids.views.plan import stored_fields
+from wids.views.plan import joined_names
 from wids.views.tablejoin import refuse_joined
-from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+    from collections.abc import Iterable, Iterator, Sequence, Sized
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from wids.reading.shardlist import ShardList
-    from wids.views.plan import StoredField
     from wids.views.viewable import Viewable
 
-__all__ = ["export_files", "export_members", "export_table", "extensions_of"]
+__all__ = ["export_files", "export_members", "export_table"]
 
 _REFUSED_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
 _REKEY = "give samples new keys first (wids reshard --rekey)"
-_MEMBER_COLUMNS: dict[str, type] = {
-    "shard": str,
-    "shardindex": int,
-    "index": int,
-    "key": str,
-    "field": str,
-    "offset": int,
-    "size": int,
+_TABLES = (".csv", ".jsonl", ".parquet")
+_MEMBER_COLUMNS = {
+    "shard": "string",
+    "shardindex": "int64",
+    "index": "int64",
+    "key": "string",
+    "field": "string",
+    "offset": "int64",
+    "size": "int64",
 }
 _GROUP_ROWS = 65_536  # of a row group in Parquet, which is held in memory
-_PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
 
 
 def export_files(
@@ -178,55 +170,61 @@ def _safe_name(name: str, index: int) -> PurePosixPath:
 
 
 def export_table(
-    dataset: Viewable,
-    path: Path,
-    values: Sequence[str] = (),
-    omissions: Omissions | None = None,
-    *,
-    rows: NDArray[np.int64] | None = None,
+    samples: Viewable, path: Path, values: Sequence[str] = (), omissions: Omissions | None = None
 ) -> int:
-    """Write one row per sample: key, location, and offset and size of each field.
+    """Write one row per sample: index, key and shard, and offset and size of each field.
+
+    The columns of joined tables are columns of it, too; of fields that a join adds of other shards
+    it has the sizes alone.
 
     Args:
-        dataset: A dataset or a join; its decoder is not used.
+        samples: A dataset, a view or a join; their catalogue is asked.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
-        values: Columns whose text goes into the table, such as ".cls" or ".json:caption".
-        omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
-            the top-level keys of the spec.
-        rows: Indexes of the samples to write; None for all.
+        values: More columns, as SQL has them, such as "cls" or "json.caption".
+        omissions: Counts the top-level keys of the spec, and columns of bytes.
 
     Returns:
         Number of written rows.
 
     Raises:
         ValueError: The suffix of the table is unknown, or no sample has one of the `values`.
-        ModuleNotFoundError: The table is Parquet, and pyarrow is not installed.
+        WidsError: A shard cannot be read.
+        ModuleNotFoundError: DuckDB or pyarrow is not installed.
     """
-    write = _writer_of(path)
-    joined = not is_sharded(dataset)
-    refuse_joined(path, dataset)
-    fields = _field_columns(dataset) if is_sharded(dataset) else _joined_columns(dataset, rows)
-    there = dict.fromkeys(name.partition(" ")[0] for name in fields)
-    for column in values:
-        field, path_in_field = column_named(column, "values")
-        if field not in there:
-            raise ValueError(
-                f"values: no sample has a field {field!r}; there are {' '.join(there)}"
-            )
-        if path_in_field:
-            check_known(dataset, field, path_in_field, "values")
-    columns = {**_PLACE_COLUMNS, **fields, **dict.fromkeys(values, str)}
+    _check_suffix(path)
+    refuse_joined(path, samples)
     omissions = omissions or Omissions()
-    _add_keys(dataset, omissions)
-    row: Callable[..., dict[str, Any]] = partial(_joined_row, columns) if joined else _row
-    found: Iterator[dict[str, Any]] = (
-        _checked_row(row(dataset, index, values, omissions)) for index in _indexes(dataset, rows)
-    )
-    if joined and path.suffix.lower() == ".csv":
-        texts = [name for name, kind in columns.items() if kind is str]
-        found = _noting_nulls(found, texts, omissions)
-    _write_whole(path, write, found, columns)
-    return len(dataset) if rows is None else len(rows)
+    _add_keys(samples, omissions)
+    schema = samples.sql("select * from samples limit 0").arrow().schema
+    if values:  # for a message about these alone
+        samples.sql(f"select {', '.join(values)} from samples limit 0")  # noqa: S608
+    places = {
+        name: [each.name for each in schema.field(name).type] if name in schema.names else []
+        for name in ("offsets", "sizes")
+    }
+    columns = ["index", "key", "shard", "shard_index"]
+    columns += [
+        f"{column}.{quoted(name)} as {quoted(f'.{name} {column[:-1]}')}"
+        for name in dict.fromkeys([*places["offsets"], *places["sizes"]])
+        for column, there in places.items()
+        if name in there
+    ]
+    stored = {*RESERVED, *places["sizes"]}
+    of_tables = [name for name in schema.names if name not in stored]
+    columns += [f"{quoted(name)} as {quoted(f'.{name}')}" for name in of_tables]
+    columns += [f"{value} as {quoted(value)}" for value in values]
+    found = samples.sql(f"select {', '.join(columns)} from samples order by index").arrow()  # noqa: S608 (`sql` takes one SELECT)
+    odd = found.filter(load("pyarrow.compute", "parquet").match_substring(found["key"], "\ufffd"))
+    if len(odd):
+        omissions.add(
+            "keys whose bytes that are not UTF-8 are lost", odd["key"][0].as_py(), len(odd)
+        )
+    for extension in [] if is_sharded(samples) else joined_names(samples):
+        name = column_name(extension)
+        if name not in {*of_tables, *places["sizes"]}:
+            omissions.add(f"bytes of column {extension}", found["key"][0].as_py(), len(found))
+    _write_table(path, found.to_batches(), found.schema)
+    return len(found)
 
 
 def export_members(dataset: ShardList, path: Path, *, rows: NDArray[np.int64] | None = None) -> int:
@@ -246,6 +244,9 @@ def export_members(dataset: ShardList, path: Path, *, rows: NDArray[np.int64] | 
         ValueError: It is no such file, or a key is not UTF-8.
         WidsError: The index of a shard cannot be read.
     """
+    _check_suffix(path)
+    arrow = load("pyarrow", "parquet")
+    schema = arrow.schema(_MEMBER_COLUMNS)
     count = 0
 
     def members() -> Iterator[dict[str, Any]]:
@@ -253,250 +254,67 @@ def export_members(dataset: ShardList, path: Path, *, rows: NDArray[np.int64] | 
         for index in _indexes(dataset, rows):
             shard, local_index, ref = dataset.locate_sample(index)
             row = {"shard": ref.url, "shardindex": local_index, "index": index}
-            row["key"] = shard.index.key(local_index)
-            _checked_row(row)
+            key = row["key"] = shard.index.key(local_index)
+            if any("\ud800" <= letter <= "\udfff" for letter in key):
+                raise ValueError(
+                    f"{display_url(ref.url)}: sample {index}: the key {key!r:.120} is not UTF-8, "
+                    "and a table holds only text; export to a folder, or number the samples first "
+                    "(wids reshard --rekey)"
+                )
             for field, offset, size in shard.index.fields(local_index):
                 count += 1
                 yield {**row, "field": field, "offset": offset, "size": size}
 
-    _write_whole(path, _writer_of(path), members(), _MEMBER_COLUMNS)
+    waiting = members()
+    groups = iter(lambda: list(islice(waiting, _GROUP_ROWS)), [])
+    _write_table(path, (arrow.RecordBatch.from_pylist(each, schema) for each in groups), schema)
     return count
 
 
-def _noting_nulls(
-    rows: Iterable[dict[str, Any]], texts: Sequence[str], omissions: Omissions
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows; count empty texts in columns with nulls, since CSV writes both alike.
-
-    Args:
-        rows: The rows, without the columns that are null.
-        texts: The columns of texts.
-        omissions: Counts them when all rows are known.
-    """
-    empty: Counter[str] = Counter()
-    first: dict[str, str] = {}
-    nulls: set[str] = set()
-    for row in rows:
-        for name in texts:
-            if name not in row:
-                nulls.add(name)
-            elif row[name] == "":
-                empty[name] += 1
-                first.setdefault(name, row["key"])
-        yield row
-    for name in texts:
-        if name in nulls and empty[name]:
-            what = f"empty texts of {name}, which a CSV does not tell from nulls (.jsonl does)"
-            omissions.add(what, first[name], empty[name])
+def _check_suffix(path: Path) -> None:
+    if path.suffix.lower() not in _TABLES:
+        raise ValueError(f"{path}: expected a table ({', '.join(_TABLES)})")
 
 
-def _writer_of(path: Path) -> Callable[..., None]:
-    """Return the function that writes tables of the suffix of a path."""
-    writers: dict[str, Callable[..., None]] = {
-        ".csv": _write_csv,
-        ".jsonl": _write_jsonl,
-        ".parquet": _write_parquet,
-    }
-    if path.suffix.lower() not in writers:
-        raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
-    return writers[path.suffix.lower()]
-
-
-def _write_whole(
-    path: Path,
-    write: Callable[..., None],
-    rows: Iterable[dict[str, Any]],
-    columns: Mapping[str, type],
-) -> None:
-    """Write a table as a whole or not at all: half a table looks like a whole one."""
+def _write_table(path: Path, batches: Iterable[Any], schema: Any) -> None:
+    """Write batches of Arrow as a whole or not at all: half a table looks like a whole one."""
+    arrow, suffix = load("pyarrow", "parquet"), path.suffix.lower()
     out = OutputFile(path)
     try:
         with named_write_errors(path):
-            write(out.stream, rows, columns)
+            if suffix == ".jsonl":
+                for row in (row for batch in batches for row in batch.to_pylist()):
+                    stated = {name: value for name, value in row.items() if value is not None}
+                    line = json.dumps(stated, ensure_ascii=False, default=str)
+                    out.stream.write(f"{line}\n".encode())
+            elif suffix == ".parquet":
+                with load("pyarrow.parquet", "parquet").ParquetWriter(out.stream, schema) as writer:
+                    for batch in batches:
+                        writer.write_batch(batch)
+            else:
+                nested = {each.name for each in schema if arrow.types.is_nested(each.type)}
+                plain = arrow.schema(
+                    (each.name, arrow.string() if each.name in nested else each.type)
+                    for each in schema
+                )
+                with load("pyarrow.csv", "parquet").CSVWriter(out.stream, plain) as writer:
+                    for batch in batches:
+                        columns = {
+                            name: _as_texts(column) if name in nested else column
+                            for name, column in zip(schema.names, batch.columns, strict=True)
+                        }
+                        writer.write(arrow.table(columns, plain))
             out.publish()
     finally:
         out.discard()
 
 
-def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row; raise ValueError if its key is no text, but bytes that are not UTF-8."""
-    if any("\ud800" <= letter <= "\udfff" for letter in row["key"]):
-        raise ValueError(
-            f"{display_url(row['shard'])}: sample {row['index']}: the key {row['key']!r:.120} is "
-            "not UTF-8, and a table holds only text; export to a folder, or number the samples "
-            "first (wids reshard --rekey)"
-        )
-    return row
-
-
-def extensions_of(dataset: ShardList) -> list[str]:
-    """Return the extensions of all samples, those of the first sample first.
-
-    They are read from the tar indexes of all shards, and no sample is read.
-    """
-    found: dict[str, None] = {}
-    for end, length in zip(dataset.cum_lengths.tolist(), dataset.lengths, strict=True):
-        if length:
-            shard, _, _ = dataset.locate_sample(int(end - length))
-            columns = shard.index.columns()
-            # An index may list extensions that no sample has, in any order.
-            ids, firsts = np.unique(columns.set_ids, return_index=True)
-            for set_id in ids[np.argsort(firsts)].tolist():
-                found |= dict.fromkeys(columns.extension_sets[set_id])
-    return list(found)
-
-
-def _field_columns(dataset: ShardList) -> dict[str, type]:
-    """Return the columns of all fields.
-
-    A table needs its columns before its rows. They are found in a first pass, since keeping all
-    rows would take a gigabyte for a million samples.
-    """
-    extensions = extensions_of(dataset)
-    return {f"{each} {what}": int for each in extensions for what in ("offset", "size")}
-
-
-def _row(
-    dataset: ShardList, index: int, values: Sequence[str], omissions: Omissions
-) -> dict[str, Any]:
-    shard, local_index, entry = dataset.locate_sample(index)
-    row = {
-        "index": index,
-        "key": shard.index.key(local_index),
-        "shard": entry["url"],
-        "shardindex": local_index,
-    }
-    for extension, offset, size in shard.index.fields(local_index):
-        row[f"{extension} offset"], row[f"{extension} size"] = offset, size
-    if values:
-        fields = shard.read(local_index, fields=tuple({_field_of(name) for name in values}))
-        _add_values(row, values, fields, omissions)
-    return row
-
-
-def _field_of(column: str) -> str:
-    return column_named(column, "values")[0]
-
-
-def _add_values(
-    row: dict[str, Any], values: Sequence[str], fields: Mapping[str, Any], omissions: Omissions
-) -> None:
-    """Add the values of columns to a row, given the raw fields of its sample."""
-    for column in values:
-        if (field := _field_of(column)) not in fields:
-            continue
-        if field == column:
-            row[column] = _text(bytes(fields[field]), column, row["key"], omissions)
-        elif (text := value_text(column, fields[field])) is not None:
-            row[column] = text
-
-
-def _joined_columns(samples: Viewable, rows: NDArray[np.int64] | None) -> dict[str, type]:
-    """Return the columns of all fields of a join: places in shards, or values of tables."""
-    found: dict[str, type] = {}
-    known: set[tuple[int, str, bool]] = set()
-    for index in range(len(samples)) if rows is None else rows.tolist():
-        url = samples.locate(index).shard.url
-        for field in stored_fields(samples, index).values():
-            elsewhere = _shard_of(field) != url
-            case = (id(field.home), field.extension, elsewhere)
-            if case not in known:
-                known.add(case)
-                for name, kind in _columns_of(field, elsewhere=elsewhere).items():
-                    found[name] = _common_kind(found.get(name, kind), kind)
-    return found
-
-
-def _common_kind(first: type, second: type) -> type:
-    """Return the type that holds values of two types; text if no other type does."""
-    if first is second:
-        return first
-    return float if {first, second} == {int, float} else str
-
-
-def _columns_of(field: StoredField, *, elsewhere: bool) -> dict[str, type]:
-    extension = field.extension
-    if isinstance(field.home, TableRows):
-        kind = field.home.plain_kind(field.name)
-        return {f"{extension} size": int} if kind is bytes else {extension: kind}
-    places: dict[str, type] = {f"{extension} offset": int, f"{extension} size": int}
-    return {f"{extension} shard": str, **places} if elsewhere else places
-
-
-def _shard_of(field: StoredField) -> str:
-    home = field.home
-    return "" if isinstance(home, TableRows) else home.locate(field.position).shard.url
-
-
-def _joined_row(
-    columns: Mapping[str, type],
-    samples: Viewable,
-    index: int,
-    values: Sequence[str],
-    omissions: Omissions,
-) -> dict[str, Any]:
-    location = samples.locate(index)
-    key = samples.key_at(index)
-    row: dict[str, Any] = {"index": index, "key": key, "shard": location.shard.url}
-    row["shardindex"] = location.local_index
-    raw = samples.read_raw(index)
-    for field in stored_fields(samples, index).values():
-        extension, data = field.extension, raw[field.extension]
-        if not isinstance(field.home, TableRows):
-            row[f"{extension} offset"], row[f"{extension} size"] = field.offset, field.nbytes
-            if (shard := _shard_of(field)) != location.shard.url:
-                row[f"{extension} shard"] = shard
-        elif extension in columns and columns[extension] is not str:
-            row[extension] = field.home.values_at(field.position)[field.name]
-        elif extension in columns:
-            row[extension] = _text(bytes(data), extension, key, omissions)
-        else:
-            row[f"{extension} size"] = len(data)
-            if extension not in values:
-                omissions.add(f"bytes of column {extension}, but for their size", key)
-    _add_values(row, values, raw, omissions)
-    return row
-
-
-def _text(data: bytes, extension: str, key: str, omissions: Omissions) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        omissions.add(f"values of {extension} that are not UTF-8, unchanged", key)
-        return data.decode("utf-8", "replace")
-
-
-def _write_csv(stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]) -> None:
-    lines = csv.DictWriter(_Text(stream), list(columns), restval="", lineterminator="\n")
-    lines.writeheader()
-    lines.writerows(rows)
-
-
-class _Text:
-    """Text stream over a binary stream, for `csv`."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return int(self._stream.write(text.encode()))
-
-
-def _write_jsonl(stream: Any, rows: Iterable[dict[str, Any]], _columns: Mapping[str, type]) -> None:
-    for row in rows:
-        stream.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
-
-
-def _write_parquet(
-    stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]
-) -> None:
-    arrow = load("pyarrow", "parquet")
-    types = {int: arrow.int64(), str: arrow.string(), float: arrow.float64(), bool: arrow.bool_()}
-    schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
-    waiting = iter(rows)
-    with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
-        while group := list(islice(waiting, _GROUP_ROWS)):
-            writer.write_table(arrow.Table.from_pylist(group, schema))
+def _as_texts(column: Any) -> list[str | None]:
+    """Return lists and structs as JSON, since a CSV has none."""
+    return [
+        None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+        for value in column.to_pylist()
+    ]
 
 
 def _indexes(dataset: Sized, rows: NDArray[np.int64] | None) -> Iterator[int]:
