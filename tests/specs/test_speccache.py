@@ -47,7 +47,13 @@ def parsed(monkeypatch) -> list[str]:
 
 def rows(count: int, **more: Any) -> list[dict[str, Any]]:
     return [
-        {"url": f"x-{i:03}.tar", "nsamples": i, "filesize": i * 512, "md5sum": f"{i:032x}", **more}
+        {
+            "url": f"x-{i:03}.tar",
+            "nsamples": i,
+            "filesize": i * 512,
+            "md5sum": f"{i + 1:032x}",
+            **more,
+        }
         for i in range(count)
     ]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from wids.base.urls import base_name
 from wids.reading.shardlist import is_sharded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,6 +26,8 @@ __all__ = ["Entry", "SampleFiles"]
 _KEPT_SHARDS = 8
 # A key of a hostile shard may have thousands of slashes; those behind make no folders.
 _MOST_NESTED = 64
+_ODD = re.compile(r"[^\w.-]", re.ASCII)
+_NO_NAMES = {"", ".", ".."}
 _DANGEROUS = {"": "%", ".": "%2E", "..": "%2E%2E"}
 
 
@@ -191,13 +194,13 @@ class _Runs:
         return np.concatenate([np.arange(*run) for run in zip(starts, stops, strict=True)])
 
 
-def _plain_names(urls: Any) -> list[str] | None:
+def _plain_names(urls: Sequence[str]) -> list[str] | None:
     """Return the last path component of each URL; None if a shard may be named otherwise."""
-    names = urls.plain_ends()
-    if names is None or names[0] != base_name(urls[0]):
+    names = [url.rpartition("/")[2] for url in urls]
+    if not names or names[0] != base_name(urls[0]) or _ODD.search("".join(names)):
         return None
     longest = max(names, key=len)  # names are cut at a length
-    return names if base_name(longest) == longest else None
+    return names if base_name(longest) == longest and not _NO_NAMES & {*names} else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""The spec of a dataset in a pack: its columns are mapped, and each row is checked when it is read.
+"""The spec of a dataset in a pack, whose columns are mapped.
 
-So a spec of a million shards is opened without a pass over its entries.
+Rows that differ in plain letters alone, as those of numbered shards do, are checked as one.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,22 +20,19 @@ from wids.pack.packformat import unfit
 from wids.specs import locations
 from wids.specs.indexrules import rules_of
 from wids.specs.rows import check_location, check_name
-from wids.specs.shardtable import ShardTable, as_arrays, of_arrays, text_parts
+from wids.specs.shardtable import ShardTable, as_arrays, of_arrays, text_column
 from wids.specs.spec import DatasetSpec, located_row
-from wids.specs.textcolumns import CheckedTexts, TextColumn
+from wids.specs.textcolumns import TextColumn
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
-
-    from wids.specs.textcolumns import BytesColumn, Parts, Texts
 
 __all__ = ["load_packed_spec", "names_in", "table_columns"]
 
 _MOST_LOCATION = 8192  # bytes of a name
 _MOST_EXTRAS_NBYTES = 1 << 20  # of the values of one row
 _TEXTS = ("url", "extras", *DIGESTS)
-_MOST_KEPT = 8  # columns of a table, and some
 
 
 def table_columns(
@@ -100,14 +97,13 @@ def names_in(pack: Pack) -> TextColumn:
     Raises:
         ShardFormatError: The pack has none, or they do not fit.
     """
-    arrays = pack.directory.arrays
     try:
-        ends = pack.column("url ends") if "url ends" in arrays else None
-        blob, common = pack.column("url blob"), pack.directory.texts["url"]
-        names = TextColumn(text_parts(pack.header.num_shards, common, blob, ends))
+        prefix, suffix = pack.directory.texts["url"]
+        there = [name for name in ("url blob", "url ends") if name in pack.directory.arrays]
+        columns = {name: pack.column(name) for name in there}
+        return text_column(pack.header.num_shards, prefix.hex(), suffix.hex(), "url", columns)
     except (KeyError, ValueError) as error:
         raise unfit(pack.location, "names of shards", f"{error}") from error
-    return names
 
 
 @dataclass(frozen=True)
@@ -129,20 +125,17 @@ class _Source:
     def table(self) -> ShardTable:
         """Return the table of shards, over the bytes of the pack."""
         pack = self.pack
-        texts = {
-            name: (prefix.hex(), suffix.hex())
-            for name, (prefix, suffix) in pack.directory.texts.items()
-            if name in _TEXTS  # later versions may have others
+        # Later versions may have other texts.
+        texts = {name: each for name, each in pack.directory.texts.items() if name in _TEXTS}
+        about = {
+            "num_rows": pack.header.num_shards,
+            "parts": {name: [each.hex() for each in parts] for name, parts in texts.items()},
         }
-        about = {"num_rows": pack.header.num_shards, "parts": texts}
-        names = [f"{name} {part}" for name in texts for part in ("blob", "ends")]
-        there = [name for name in ("nsamples", "filesize", *names) if name in pack.directory.arrays]
+        names = ["nsamples", "filesize"]
+        names += [f"{name} {part}" for name in texts for part in ("blob", "ends")]
+        there = [name for name in names if name in pack.directory.arrays]
         try:
             stored = of_arrays(about, {name: pack.column(name) for name in there})
-            for field, column in stored.digests.items():
-                nbytes = DIGESTS[field].num_hex // 2
-                if not _widths(column) <= {0, nbytes}:
-                    raise ValueError(f"expected {nbytes} bytes of {field}")
         except (KeyError, ValueError) as error:
             raise unfit(self.location, "columns of shards", f"{error}") from error
         # Places of keys are numbers of samples, so the counts have to agree with their number.
@@ -162,18 +155,18 @@ class _Source:
             remake=self.table,
         )
 
-    def _located(self, names: Texts) -> Texts:
+    def _located(self, names: TextColumn) -> TextColumn:
         """Return the locations of shards by their names in the pack."""
-        parts = names.parts if isinstance(names, TextColumn) else None
-        if parts is not None and _is_plain(parts):
+        longest = len(names.prefix) + int(np.diff(names.bounds).max()) + len(names.suffix)
+        if names.is_plain and names.prefix + names.suffix and longest <= _MOST_LOCATION:
             first = names[0]
             location = self._location_of(first, 0)
-            varying = first[len(parts.prefix.decode("utf-8", "surrogateescape")) :]
+            varying = first[len(names.prefix.decode("utf-8", "surrogateescape")) :]
             # All rows are resolved as the first one, since they differ in plain letters alone.
             if location.endswith(varying):
-                start = location[: len(location) - len(varying)]
-                return TextColumn(replace(parts, prefix=start.encode("utf-8", "surrogateescape")))
-        return CheckedTexts(TextColumn(parts) if parts else names, self._location_of)  # type: ignore[arg-type]
+                start = location[: len(location) - len(varying)].encode("utf-8", "surrogateescape")
+                return TextColumn.of_parts(len(names), start, names.suffix, names.blob, names.ends)
+        return TextColumn(self._location_of(name, row) for row, name in enumerate(names))
 
     def _location_of(self, name: str, row: int) -> str:
         url: str = located_row(
@@ -185,11 +178,15 @@ class _Source:
         )["url"]
         return url
 
-    def _checked(self, extras: Texts) -> Texts:
-        """Return the other keys of shards, each checked when it is read."""
-        if extras.is_constant and isinstance(extras, TextColumn):
+    def _checked(self, extras: TextColumn) -> TextColumn:
+        """Return the other keys of shards, each text checked once."""
+        if extras.is_constant:
             return TextColumn.constant(self._checked_extras(extras[0], 0), len(extras))
-        return CheckedTexts(extras, self._checked_extras)  # type: ignore[arg-type]
+        found: dict[str, str] = {}
+        for row, text in enumerate(extras):
+            if text not in found:
+                found[text] = self._checked_extras(text, row)
+        return TextColumn(map(found.__getitem__, extras))
 
     def _checked_extras(self, text: str, row: int) -> str:
         """Return the other keys of one shard as JSON, with resolved locations."""
@@ -208,25 +205,3 @@ class _Source:
         shown = display_url(self.location)
         extras = located_row(row_of_spec, shown, row, self.base, allow_local=self.allow_local)
         return json.dumps({key: value for key, value in extras.items() if key != "url"})
-
-
-def _widths(column: BytesColumn) -> set[int]:
-    parts = column.parts
-    common = len(parts.prefix) + len(parts.suffix)
-    if parts.ends is None:
-        return {common + parts.width} if parts.num_rows else set()
-    widths = np.diff(parts.ends.astype(np.int64), prepend=0)
-    return {common + width for width in np.unique(widths)[:_MOST_KEPT].tolist()}
-
-
-def _is_plain(parts: Parts) -> bool:
-    """Return whether the names of shards differ in plain letters alone, and none is too long."""
-    if not parts.num_rows or not len(parts.prefix) + len(parts.suffix):
-        return False
-    widest = len(parts.blob)
-    if parts.ends is not None:
-        widest = int(np.diff(parts.ends.astype(np.int64), prepend=0).max())
-    elif parts.num_rows:
-        widest = parts.width
-    fits = len(parts.prefix) + widest + len(parts.suffix) <= _MOST_LOCATION
-    return fits and parts.is_plain

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from itertools import count, repeat
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,9 +25,10 @@ from wids.specs.shardtable import (
     MOST_SAMPLES,
     UNKNOWN,
     ShardTable,
+    digest_rows,
     extras_of,
 )
-from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
+from wids.specs.textcolumns import TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,8 +78,8 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
         nsamples, filesize = (_plain_counts(shards, name) for name in ("nsamples", "filesize"))
         filesize[filesize == 0] = UNKNOWN  # as in check_shard
         digests = {
-            field: _plain_digests([shard.get(field) for shard in shards], kind.num_hex)
-            for field, kind in DIGESTS.items()
+            field: digest_rows([shard.get(field) for shard in shards], field)
+            for field in DIGESTS
             if field in keys
         }
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -97,15 +98,6 @@ def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np
     if len(said) == len(found):
         return np.array(said, np.int64)
     return np.array([UNKNOWN if each is None else each for each in found], np.int64)
-
-
-def _plain_digests(found: list[Any], ndigits: int) -> BytesColumn:
-    """Return a column of digests; raise ValueError or TypeError if a shard has no valid digest."""
-    if all(map(operator.eq, map(len, found), repeat(ndigits))):
-        blob = bytes.fromhex("".join(found))  # raises TypeError for lists, ValueError for non-hex
-        if 2 * len(blob) == ndigits * len(found):  # shorter if fromhex has skipped spaces
-            return BytesColumn(Parts(len(found), b"", b"", blob, None))
-    raise ValueError("a digest has to be checked by itself")
 
 
 def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:

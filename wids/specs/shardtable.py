@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -17,7 +17,7 @@ from wids.base.hashing import DIGESTS
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.errors import SpecError
-from wids.specs.textcolumns import BytesColumn, CheckedTexts, Parts, TextColumn, Texts
+from wids.specs.textcolumns import TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,9 +31,11 @@ __all__ = [
     "UNKNOWN",
     "ShardTable",
     "as_arrays",
+    "digest_rows",
+    "digest_texts",
     "extras_of",
     "of_arrays",
-    "text_parts",
+    "text_column",
 ]
 
 UNKNOWN = -1  # in the columns of counts: not given by the spec
@@ -53,8 +55,8 @@ class ShardTable(Sequence[ShardRef]):
         urls: Location of each shard.
         nsamples: Samples of each shard; int64, shape `(len(table),)`, -1 if unknown.
         filesize: Bytes of each shard; int64, shape `(len(table),)`, -1 if unknown.
-        digests: Digests of the shards by field, "md5sum" or "sha256", b"" if unknown; a field that
-            no shard has is left out.
+        digests: Digests of the shards by field, "md5sum" or "sha256": uint8, one row of bytes for
+            each shard, which are 0 if it is unknown; a field that no shard has is left out.
         extras: All other keys of each shard as the text of a JSON object, "" if there are none.
         pack: Path or URL of the pack whose rows are the shards in this order; None for none.
         remake: Makes the table again where it is unpickled, in place of its columns; None for none.
@@ -64,11 +66,11 @@ class ShardTable(Sequence[ShardRef]):
     (0.5, [2])
     """
 
-    urls: Texts
+    urls: TextColumn
     nsamples: NDArray[np.int64]
     filesize: NDArray[np.int64]
-    digests: Mapping[str, BytesColumn]
-    extras: Texts
+    digests: Mapping[str, NDArray[np.uint8]]
+    extras: TextColumn
     pack: str | None = None
     remake: Callable[[], ShardTable] | None = None
 
@@ -78,7 +80,7 @@ class ShardTable(Sequence[ShardRef]):
         self.nsamples = _counts(rows, "nsamples")
         self.filesize = _counts(rows, "filesize")
         self.digests = {
-            field: BytesColumn(bytes.fromhex(row.get(field) or "") for row in rows)
+            field: digest_rows([row.get(field) for row in rows], field)
             for field in DIGESTS
             if any(row.get(field) for row in rows)
         }
@@ -88,11 +90,11 @@ class ShardTable(Sequence[ShardRef]):
     @classmethod
     def of_columns(
         cls,
-        urls: Texts,
+        urls: TextColumn,
         nsamples: NDArray[np.int64],
         filesize: NDArray[np.int64],
-        digests: Mapping[str, BytesColumn],
-        extras: Texts | None = None,
+        digests: Mapping[str, NDArray[np.uint8]],
+        extras: TextColumn | None = None,
         *,
         pack: str | None = None,
         remake: Callable[[], ShardTable] | None = None,
@@ -132,10 +134,11 @@ class ShardTable(Sequence[ShardRef]):
             np.concatenate([each.nsamples for each in tables]),
             np.concatenate([each.filesize for each in tables]),
             {
-                field: BytesColumn(
-                    chain.from_iterable(
-                        each.digests.get(field) or repeat(b"", len(each)) for each in tables
-                    )
+                field: np.concatenate(
+                    [
+                        each.digests.get(field, np.zeros((len(each), _width(field)), np.uint8))
+                        for each in tables
+                    ]
                 )
                 for field in fields
             },
@@ -191,11 +194,12 @@ class ShardTable(Sequence[ShardRef]):
         >>> list(ShardTable([{"url": "a.tar", "filesize": 7}, {"url": "b.tar"}]).versions())
         ['7', '']
         """
-        columns = [self.digests[name] for name in reversed(DIGESTS) if name in self.digests]
+        columns = [
+            digest_texts(self.digests[name]) for name in reversed(DIGESTS) if name in self.digests
+        ]
         digests = zip(*columns, strict=True) if columns else repeat((), len(self))
         for size, each in zip(self.filesize.tolist(), digests, strict=True):
-            digest = next(filter(None, each), b"")
-            yield digest.hex() or (str(size) if size > 0 else "")
+            yield next(filter(None, each), str(size) if size > 0 else "")
 
     def __len__(self) -> int:
         return len(self.urls)
@@ -217,7 +221,9 @@ class ShardTable(Sequence[ShardRef]):
             nsamples=_known(self.nsamples[row]),
             filesize=_known(self.filesize[row]),
             digests={
-                name: text for name, all_ in self.digests.items() if (text := all_[row].hex())
+                name: column[row].tobytes().hex()
+                for name, column in self.digests.items()
+                if column[row].any()
             },
             index=extras.pop("index", None),
             pack=pack,
@@ -242,7 +248,8 @@ class ShardTable(Sequence[ShardRef]):
     def __getstate__(self) -> dict[str, Any]:
         # Every worker gets a copy of the spec, and most counts fit two or four bytes.
         counts = {name: _narrowed(getattr(self, name)) for name in ("nsamples", "filesize")}
-        return {**self.__dict__, **counts}
+        digests = {name: np.array(column) for name, column in self.digests.items()}  # of a map
+        return {**self.__dict__, **counts, "digests": digests}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         wide = {name: state[name].astype(np.int64) for name in ("nsamples", "filesize")}
@@ -250,6 +257,34 @@ class ShardTable(Sequence[ShardRef]):
 
     def __repr__(self) -> str:
         return f"ShardTable({len(self)} shards)"
+
+
+def digest_rows(digests: Sequence[str | None], field: str) -> NDArray[np.uint8]:
+    """Return the column of digests that are given in hex digits, "" or None for unknown ones.
+
+    Raises:
+        ValueError: One has other characters or another length.
+    """
+    width = _width(field)
+    data = [bytes.fromhex(each) if each else bytes(width) for each in digests]
+    # Both lengths, since `fromhex` skips blanks.
+    if any(len(each) not in {0, 2 * width} for each in digests if each is not None) or any(
+        len(each) != width for each in data
+    ):
+        raise ValueError(f"expected {2 * width} hex digits of {field}, found others")
+    return np.frombuffer(b"".join(data), np.uint8).reshape(-1, width)
+
+
+def digest_texts(column: NDArray[np.uint8]) -> list[str]:
+    """Return the digests of a column in hex digits, "" for unknown ones."""
+    width = 2 * column.shape[1]
+    text, unknown = column.tobytes().hex(), "0" * width
+    found = (text[at : at + width] for at in range(0, len(text), width))
+    return ["" if each == unknown else each for each in found]
+
+
+def _width(field: str) -> int:
+    return DIGESTS[field].num_hex // 2
 
 
 def _remade(remake: Callable[[], ShardTable]) -> ShardTable:
@@ -304,17 +339,18 @@ def _as_json(value: Any) -> Any:
 def as_arrays(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the metadata of a table as a JSON-compatible dict, and its columns as arrays."""
     about: dict[str, Any] = {"num_rows": len(table), "parts": {}, "pack": table.pack}
-    columns: dict[str, NDArray[Any]] = {
-        "nsamples": table.nsamples,
-        "filesize": table.filesize,
-    }
-    named: dict[str, Any] = {"url": table.urls, "extras": table.extras}
-    for name, column in (named | dict(table.digests)).items():
-        parts = (TextColumn(column) if isinstance(column, CheckedTexts) else column).parts
-        about["parts"][name] = [parts.prefix.hex(), parts.suffix.hex()]
-        columns[f"{name} blob"] = np.frombuffer(parts.blob, np.uint8)
-        if parts.ends is not None:
-            columns[f"{name} ends"] = parts.ends
+    columns: dict[str, NDArray[Any]] = {"nsamples": table.nsamples, "filesize": table.filesize}
+    for name, texts in (("url", table.urls), ("extras", table.extras)):
+        about["parts"][name] = [texts.prefix.hex(), texts.suffix.hex()]
+        columns[f"{name} blob"] = np.frombuffer(texts.blob, np.uint8)
+        if texts.ends is not None:
+            columns[f"{name} ends"] = texts.ends
+    for name, column in table.digests.items():
+        known = column.any(axis=1)
+        about["parts"][name] = ["", ""]
+        columns[f"{name} blob"] = column[known].ravel()
+        if not known.all():
+            columns[f"{name} ends"] = np.cumsum(known * column.shape[1])
     return about, columns
 
 
@@ -335,38 +371,57 @@ def of_arrays(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> 
     # Summed as floats, since a sum of int64 could overflow.
     if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
         raise ValueError("the counts are too large")
-    parts = {}
-    for name, (prefix, suffix) in about["parts"].items():
-        ends, blob = columns.get(f"{name} ends"), columns[f"{name} blob"]
-        parts[name] = text_parts(
-            num_rows, (bytes.fromhex(prefix), bytes.fromhex(suffix)), blob, ends
-        )
-    digests = {field: BytesColumn(parts[field]) for field in DIGESTS if field in parts}
-    extras = TextColumn(parts["extras"])
+    texts = {
+        name: text_column(num_rows, prefix, suffix, name, columns)
+        for name, (prefix, suffix) in about["parts"].items()
+    }
+    digests = {
+        field: _digests_in(texts[field], field) for field in DIGESTS if field in about["parts"]
+    }
     return ShardTable.of_columns(
-        TextColumn(parts["url"]), counts[0], counts[1], digests, extras, pack=about.get("pack")
+        texts["url"], counts[0], counts[1], digests, texts["extras"], pack=about.get("pack")
     )
 
 
-def text_parts(
-    num_rows: int,
-    ends_of_rows: tuple[bytes, bytes],
-    blob: NDArray[Any],
-    ends: NDArray[Any] | None,
-) -> Parts:
-    """Return a column of text or bytes as its parts.
+def text_column(
+    num_rows: int, prefix: str, suffix: str, name: str, columns: Mapping[str, NDArray[Any]]
+) -> TextColumn:
+    """Return a column of text that is stored as arrays.
 
     Args:
         num_rows: Number of rows.
-        ends_of_rows: Common prefix and suffix of the rows.
-        blob: The rest of all rows.
-        ends: End of the rest of each row; None if all have one length.
+        prefix: Common prefix of the rows, in hex digits.
+        suffix: Common suffix of the rows, in hex digits.
+        name: Name of the column.
+        columns: The arrays, of which those called `NAME blob` and `NAME ends` are used.
 
     Raises:
-        ValueError: They are of other types.
+        ValueError: They do not fit together.
+        KeyError: One is missing.
     """
-    if ends is not None and (ends.ndim != 1 or ends.dtype not in (np.uint32, np.int64)):
-        raise ValueError("expected integers as ends of rows")
+    blob = columns[f"{name} blob"]
     if blob.ndim != 1 or blob.dtype != np.uint8:
         raise ValueError("expected bytes as text of rows")
-    return Parts(num_rows, *ends_of_rows, blob.data, ends)
+    ends = columns.get(f"{name} ends")
+    return TextColumn.of_parts(
+        num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob.data, ends
+    )
+
+
+def _digests_in(stored: TextColumn, field: str) -> NDArray[np.uint8]:
+    """Return the digests in rows that are empty or hold the bytes of one."""
+    width, common = _width(field), stored.prefix + stored.suffix
+    lengths = np.diff(stored.bounds) + len(common)
+    if not np.isin(lengths, (0, width)).all():
+        raise ValueError(f"expected {width} bytes of {field}")
+    if not common and (lengths == width).all():  # as `as_arrays` stores them
+        return np.frombuffer(stored.blob, np.uint8).reshape(-1, width)
+    found = np.zeros((len(stored), width), np.uint8)
+    found[lengths == width] = np.frombuffer(
+        b"".join(
+            stored.prefix + bytes(stored.blob[start:end]) + stored.suffix
+            for start, end in pairwise(stored.bounds.tolist())
+        ),
+        np.uint8,
+    ).reshape(-1, width)
+    return found

@@ -20,7 +20,7 @@ from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natur
 from wids.specs.merging import left_out, merged_header, with_names_beside
 from wids.specs.shardtable import DOUBTFUL_KEYS, ShardTable
 from wids.specs.spec import DatasetSpec
-from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
+from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache
 
 if TYPE_CHECKING:
     from wids.specs.prefixes import ListedShards
@@ -163,7 +163,6 @@ def _loaded(
             kept.save(spec)
             if (arguments := kept.load()) is not None:  # mapped columns take less memory
                 spec = DatasetSpec(**arguments)
-            give_back_memory()
         return spec
     if isinstance(source, DatasetSpec):
         header = {**source.header, "name": source.name, **(options or {})}

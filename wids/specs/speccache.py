@@ -7,12 +7,10 @@ again as long as its size and times are unchanged.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +23,7 @@ from wids.log import logger
 if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec
 
-__all__ = ["CACHED_SPECS", "CachedSpecs", "SpecCache", "give_back_memory"]
+__all__ = ["CACHED_SPECS", "CachedSpecs", "SpecCache"]
 
 _SUFFIX = ".columns"
 
@@ -151,13 +149,3 @@ class SpecCache:
                 path.unlink(missing_ok=True)
         except (OSError, ValueError, TypeError) as error:
             logger.debug("%s: its columns are not cached: %s", self._location, error)
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the operating system.
-
-    Parsing a million shards frees a gigabyte in small pieces. glibc keeps a hundred megabytes of
-    it, which every forked worker would inherit.
-    """
-    with suppress(OSError, AttributeError):  # the C library is not glibc, or cannot be loaded
-        ctypes.CDLL(None).malloc_trim(0)

@@ -27,7 +27,7 @@ from wids.specs.newspec import name_in_spec
 from wids.specs.packedspec import names_in, table_columns
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import ShardTable
-from wids.specs.textcolumns import BytesColumn, TextColumn
+from wids.specs.textcolumns import TextColumn
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
 
@@ -205,13 +205,11 @@ class _Job:
                     filesize[number] = row.nbytes
         names = TextColumn(name_in_spec(url, self.folder) for url in shards.urls)
         extras = shards.extras
-        if isinstance(extras, TextColumn) and extras.is_constant and len(extras):
+        if extras.is_constant and len(extras):
             extras = TextColumn.constant(_kept_extras(extras[0]), len(extras))
         else:
             extras = TextColumn(map(_kept_extras, extras))
-        # Made anew, since how a column is cut into prefix and rest depends on what it came from.
-        digests = {field: BytesColumn(iter(column)) for field, column in shards.digests.items()}
-        table = ShardTable.of_columns(names, nsamples, filesize, digests, extras)
+        table = ShardTable.of_columns(names, nsamples, filesize, shards.digests, extras)
         return table, num_without, versions
 
     def _row_of(self, ref: ShardRef) -> _Row:

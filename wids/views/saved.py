@@ -309,9 +309,11 @@ def contents_of(shards: ShardTable) -> dict[str, str]:
     """
     sizes = shards.filesize.tolist() if (shards.filesize >= 0).all() else _file_sizes(shards.urls)
     facts: dict[str, Any] = {} if sizes is None else {"filesize": map(str, sizes)}
+    from wids.specs.shardtable import digest_texts
+
     for name, column in shards.digests.items():
-        if all(column):
-            facts[name] = (each.hex() for each in column)
+        if column.any(axis=1).all():
+            facts[name] = digest_texts(column)
     return {
         name: hashlib.sha256("\n".join(texts).encode()).hexdigest() for name, texts in facts.items()
     }
