@@ -37,7 +37,7 @@ def add_map(commands: Any) -> None:
             "wids map train.json --function resize.py:smaller -o 'small/train-%06d.tar'",
             "wids map train.json --command 'mogrify -resize 256 sample.jpg' -o 'out/x-%06d.tar'",
             "wids map train.json --function captions:write --only-new -o 'captions-%06d.tar'",
-            "wids map train.json --function lengths.py:count -o lengths.npy",
+            "wids map train.json --function lengths.py:count -o lengths.parquet",
             "wids map a.json b.json --shuffle 1 --rename .txt=.caption.txt -o 'mix-%06d.tar'",
             "wids map train.json --fields .txt -o - | tar -tf -",
         ],

@@ -31,7 +31,7 @@ from wids.specs.journal import Journal, remove_set_aside, set_aside
 from wids.specs.merging import class_names, classes_by_column, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
-from wids.tools.columnfile import ColumnFile, column_file
+from wids.tools.columnfile import ColumnFile
 from wids.tools.copyspec import (
     check_none_left_out,
     header_of,
@@ -126,15 +126,14 @@ def map_samples(
 
     For shards, it returns a dict of the fields that are new or changed; all others are copied as
     they are stored. A field that is None is left out, and so is a sample for which it returns None.
-    For a column it returns a value, for `.parquet` a dict of several, too.
+    For a table it returns a value, or a dict of several.
 
     Args:
         samples: A dataset, a view or a join; the function gets `samples[index]`. Only its `fields`
             are copied. Results of `map` have no stored fields, and so need `only_new`, or a column.
         function: The function; picklable, for processes. None copies the samples.
         output: Where it goes: shards (`"new-%06d.tar"`, with their spec `new.json`), one tar on
-            standard output (`"-"`, in this process), or a column: `"x.npy"` with a row for each
-            sample in its order, `"x.parquet"` with the keys.
+            standard output (`"-"`, in this process), or a table of keys and values: `"x.parquet"`.
         rename: New names of stored fields, such as `{".txt": ".caption.txt"}`.
         only_new: Write the fields that the function returns alone: shards to be joined to these.
         maxcount: Most samples in a new shard. By default samples of one shard stay together, 1000
@@ -209,17 +208,12 @@ def map_samples(
     run = _Execution(resume, executor, workers)
     if target.endswith(".tar"):
         return _to_shards(make, parts, target, run, shard_options(**options))
-    column = column_file(Path(target))
+    column = ColumnFile(Path(target))
     refuse_joined(Path(target), samples)
     if options or rename or only_new or strict:
         raise ValueError(f"{target}: options of shards were given, and the output is a column")
     if function is None:
         raise ValueError(f"{target}: expected a function that returns the values of the column")
-    if column.keeps_rows and on_error == "skip":
-        raise ValueError(
-            f'{target}: on_error="skip" may leave out samples, and this file has a row for each '
-            "and no keys; write a .parquet, which has their keys"
-        )
     return _to_column(make, parts, column, run)
 
 
@@ -577,12 +571,6 @@ class _ValuesMaker:
         for index in indexes:
             try:
                 value = self._make.value(index)
-                if value is None and self._column.keeps_rows:
-                    raise self._make.error(
-                        index,
-                        f"the function returned None, and {self._column.path.name} has a row for "
-                        "each sample; write a .parquet, which has their keys",
-                    )
             except WidsError as error:
                 self._make.failed(error, counts)
                 continue
