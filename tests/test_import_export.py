@@ -264,7 +264,8 @@ def test_values_are_columns_of_sql(
     for suffix in ("jsonl", "csv"):
         out = str(tmp_path / f"t.{suffix}")
         assert main(["export", str(tmp_path / "view.json"), out, *named]) == 0
-        assert "1 fields 'json' are null in it: 1 damaged" in capsys.readouterr().err
+        said = capsys.readouterr().err  # of what is null, where the catalogue is built
+        assert ("1 fields 'json' are null in it: 1 damaged" in said) == (suffix == "jsonl")
         lines = read_table(Path(out))
         given = [
             [json.loads(cell) if isinstance(cell, str) and cell[:1] == "[" else cell or None

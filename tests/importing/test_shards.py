@@ -214,7 +214,7 @@ def test_keys_of_tars_of_a_folder_are_kept(
     Path("a.tar").write_bytes(tar_of(["./0.cls", "./0.jpg", "./b/1.cls", "./b/1.jpg"]))
     assert main(["import", "a.tar", "-o", "out/x-%d.tar"]) == 0
     assert list(wids.ShardListDataset("out/x.json").keys) == ["./0", "./b/1"]
-    Path("b.tar").write_bytes(tar_of(["\udcff.cls"]))
+    Path("b.tar").write_bytes(tar_of(["\udcff.bin"]))
     assert main(["export", "a.tar", "-"]) == 1
     assert not Path("-").exists()
     assert main(["export", "b.tar", "b.csv"]) == 0

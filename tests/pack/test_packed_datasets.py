@@ -375,20 +375,18 @@ def test_a_pack_from_a_server_names_no_local_file(folder: Path, shard_server: Sh
             assert contents(wids.ShardListDataset(url, allow_local=True)) == EXPECTED
 
 
-def test_each_location_is_checked_before_use(folder: Path, shard_server: ShardServer) -> None:
-    """Names that differ in more than letters are checked one by one, when they are used."""
-    names = [b"0.tar", b"1.tar", b"file:///etc/passwd.tar", b"3\n.tar"]
+@pytest.mark.parametrize("name", [b"file:///etc/passwd.tar", b"3\n.tar"])
+def test_each_location_is_checked(folder: Path, shard_server: ShardServer, name: bytes) -> None:
+    """Names that differ in more than letters are checked one by one."""
+    names = [b"0.tar", b"1.tar", name, b"3.tar"]
     arrays = {
         "url blob": np.frombuffer(b"".join(names), np.uint8),
         "url ends": np.cumsum([len(each) for each in names], dtype="<i8"),
     }
     image = (folder / "train.wpack").read_bytes()
     forged = with_arrays(image, arrays, lambda d: d["texts"].update(url=["", ""]))
-    dataset = wids.ShardListDataset(shard_server.put("set/lies.wpack", forged))
-    assert dataset.shards[1]["url"].endswith("/set/1.tar")
-    for row in (2, 3):
-        with pytest.raises(SpecError, match=f"shard {row}: url"):
-            dataset.shards[row]
+    with pytest.raises(SpecError, match="shard 2: url"):
+        wids.ShardListDataset(shard_server.put("set/lies.wpack", forged))
 
 
 # From the command line.
