@@ -178,17 +178,15 @@ def test_damage_is_a_value_error_or_harmless(folder: Path) -> None:
     assert outcomes == {"read", "refused"}
 
 
-def write_mds(folder: Path, encoding: str, data: bytes, packed: str = "") -> None:
+def write_mds(folder: Path, encoding: str, data: bytes) -> None:
     """Write a shard of one sample with one column, from the description of the format."""
-    import pyarrow as pa
-
     sample = struct.pack("<I", len(data)) + data
     shard = struct.pack("<3I", 1, 12, 12 + len(sample)) + sample
     entry: dict[str, Any] = {
         "column_encodings": [encoding],
         "column_names": ["x"],
         "column_sizes": [None],
-        "compression": packed or None,
+        "compression": None,
         "format": "mds",
         "hashes": [],
         "raw_data": {"basename": "shard.mds", "bytes": len(shard), "hashes": {}},
@@ -198,29 +196,8 @@ def write_mds(folder: Path, encoding: str, data: bytes, packed: str = "") -> Non
         "zip_data": None,
     }
     folder.mkdir(exist_ok=True)
-    if packed:
-        codec = {"br:11": "brotli", "snappy": "snappy"}[packed]
-        stored = pa.Codec(codec).compress(shard, asbytes=True)
-        entry["zip_data"] = {"basename": "shard.mds.z", "bytes": len(stored), "hashes": {}}
-        (folder / "shard.mds.z").write_bytes(stored)
-    else:
-        (folder / "shard.mds").write_bytes(shard)
+    (folder / "shard.mds").write_bytes(shard)
     (folder / "index.json").write_text(json.dumps({"shards": [entry], "version": 2}))
-
-
-@pytest.mark.parametrize("packed", ["br:11", "snappy"])
-def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
-    """Shards of pyarrow's codecs are decompressed, up to the size in the index."""
-    text = "größe " * 1000
-    write_mds(tmp_path, "str", text.encode(), packed)
-    (sample,) = samples_of(tmp_path)
-    assert sample[".json"] == {"x": text}
-    edit(tmp_path, lambda shard: shard["raw_data"].update(bytes=100))
-    with pytest.raises(ValueError, match=r"shard\.mds"):
-        samples_of(tmp_path)
-    (tmp_path / "shard.mds.z").write_bytes(b"junk" * 50)
-    with pytest.raises(ValueError, match="cannot be unpacked|the index says 100 bytes"):
-        samples_of(tmp_path)
 
 
 def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) -> None:

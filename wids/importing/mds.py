@@ -20,7 +20,6 @@ from PIL import Image
 
 from wids.base.decompression import DecompressionError, allowed_nbytes, decompress
 from wids.base.omissions import Omissions
-from wids.base.optional import load
 from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, ColumnMapping, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions
@@ -156,23 +155,7 @@ def _whole(folder: Path, path: Path, shard: Mapping[str, Any]) -> bytes:
         kind = str(shard["compression"]).partition(":")[0]
         most = min(nbytes, allowed_nbytes(len(raw)))  # an untrusted index may state any size
         try:
-            if kind == "br":
-                arrow = load("pyarrow", "parquet")
-                with arrow.CompressedInputStream(arrow.BufferReader(raw), "brotli") as stream:
-                    data = stream.read(most + 1)
-            elif kind == "snappy":
-                # The block begins with the size of its output, seven bits a byte.
-                size = 0
-                for number, byte in enumerate(raw[:5]):
-                    size |= (byte & 0x7F) << 7 * number
-                    if byte < 0x80:
-                        break
-                if size > most:
-                    raise ValueError(f"the index says {nbytes} bytes, the shard {size}")
-                data = (
-                    load("pyarrow", "parquet").Codec("snappy").decompress(raw, size, asbytes=True)
-                )
-            elif kind in _COMPRESSIONS:
+            if kind in _COMPRESSIONS:
                 data = decompress(raw, _COMPRESSIONS[kind], most)
             else:
                 raise ValueError(f"the compression {kind!r} is not supported; unpack it first")

@@ -9,7 +9,6 @@ Within quotes, the same quote is written twice: 'it''s'. The key of a sample is 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,6 @@ __all__ = [
     "check_known",
     "column_named",
     "sql_of",
-    "value_text",
     "warn_if_unknown",
 ]
 
@@ -250,33 +248,3 @@ def _plain_value(extension: str, data: bytes | memoryview | None) -> Any:
         return decode_field(extension, data)
     except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
         return _UNREADABLE
-
-
-def value_text(column: str, data: bytes | memoryview) -> str | None:
-    """Return the value of a column in a raw field as text, as tables and counts show it.
-
-    Args:
-        column: Its name, such as ".json:size.width"; ".txt" for the field as it is.
-        data: The bytes of the field.
-
-    Returns:
-        The text, that of JSON for numbers, truth values, lists and objects; None without a value.
-
-    >>> value_text(".json:size", b'{"size": [640, 480]}'), value_text(".txt:length", b"cat")
-    ('[640, 480]', '3')
-    """
-    from wids.codecs.headers import is_stated, read_header
-
-    field, path = column_named(column)
-    if not path:
-        return bytes(data).decode("utf-8", "replace")
-    if is_stated(field, path):
-        try:
-            value: Any = (read_header(field, data) or {}).get(path[0])
-        except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-            return None
-    else:
-        value = _follow(_plain_value(field, data), path)
-    if value is None or value is MISSING or value is _UNREADABLE:
-        return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
