@@ -21,10 +21,9 @@ from wids.commands.browse import add_browse
 from wids.commands.checks import add_cache, add_check, add_order
 from wids.commands.choose import add_select
 from wids.commands.copy import add_export, add_import, add_reshard
-from wids.commands.look import add_cat, add_info, add_ls, add_show
+from wids.commands.look import add_cat, add_info, add_ls, add_show, add_sql
 from wids.commands.make import add_create, add_merge
 from wids.commands.old import add_sample, add_update
-from wids.commands.query import add_sql
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
 from wids.commands.transform import add_map
 from wids.errors import WidsError

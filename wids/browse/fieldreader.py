@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.base.keptbytes import KeptBytes
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures, message_of
+from wids.browse.keptbytes import KeptBytes
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable

@@ -1,4 +1,4 @@
-"""Commands that show a dataset: `wids info`, `ls`, `show` and `cat`."""
+"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat` and `sql`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wids.commands.terminal import (
 if TYPE_CHECKING:
     from wids.catalogue.result import SqlResult
 
-__all__ = ["add_cat", "add_info", "add_ls", "add_show", "write_field"]
+__all__ = ["add_cat", "add_info", "add_ls", "add_show", "add_sql", "write_field"]
 
 _MOST_VALUES = 20  # that are printed; JSON has all
 
@@ -34,8 +34,7 @@ _MOST_VALUES = 20  # that are printed; JSON has all
 def info(args: Arguments) -> int:
     """Print the totals of datasets, and on request those of fields and values."""
     from wids.base.urls import hide_credentials
-    from wids.tools.facts import dataset_facts, spec_lines, spec_table_row
-    from wids.tools.stats import size_lines
+    from wids.tools.facts import dataset_facts, size_lines, spec_lines, spec_table_row
 
     rules = rules_given(args)
     if args.table and (args.stats or args.values is not None):
@@ -72,7 +71,7 @@ def _statistics(
     source: str, args: Arguments
 ) -> tuple[dict[str, dict[str, Any]] | None, SqlResult | None]:
     """Return what --stats and --values ask for."""
-    from wids.tools.stats import field_sizes, value_counts
+    from wids.tools.facts import field_sizes, value_counts
 
     if not args.stats and args.values is None:
         return None, None
@@ -306,3 +305,41 @@ def add_cat(commands: Any) -> None:
     add_sample_arguments(parser)
     parser.add_argument("field", metavar="FIELD", help="its extension, such as .jpg")
     add_rules(parser)
+
+
+def add_sql(commands: Any) -> None:
+    """Declare the command."""
+    parser = add_command(
+        commands,
+        sql,
+        "ask in SQL: the table `samples` has a row for each sample",
+        [
+            "wids sql train.json 'select cls, count(*) from samples group by cls order by 2 desc'",
+            "wids sql train.json \"select key from samples where json.lang = 'de'\" --csv",
+            "wids sql train.json 'describe samples'",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("query", metavar="QUERY", help="one SELECT, as DuckDB takes it")
+    form = parser.add_mutually_exclusive_group()
+    add_json(form)
+    form.add_argument("--csv", action="store_true", help="print CSV")
+    add_cache_dir(parser)
+    add_rules(parser)
+
+
+def sql(args: Arguments) -> int:
+    """Print the answer to a query."""
+    with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
+        found = samples.sql(args.query)
+    if args.json:
+        print_json([dict(zip(found.columns, row, strict=True)) for row in found])
+    elif args.csv:
+        import csv  # imported here: it is rarely needed
+
+        writer = csv.writer(standard_output(), lineterminator="\n")
+        writer.writerow(found.columns)
+        writer.writerows(found)
+    else:
+        out(found.lines())
+    return DONE
