@@ -109,12 +109,6 @@ class TestCreate:
         assert code == 1
         assert "standard input named no shards" in err
 
-    def test_spec_goes_to_standard_output(self, folder: Path, capsys):
-        """`-o -` prints the spec and nothing else."""
-        code, out, _ = run(capsys, "create", "train-000.tar", "-o", "-")
-        assert code == 0
-        assert json.loads(out)["shardlist"][0]["nsamples"] == 3
-
     def test_spec_in_another_folder_finds_its_shards(self, folder: Path, capsys):
         """Shards are relative to the spec's folder, not to the working directory."""
         assert run(capsys, "create", "train-000.tar", "-o", "specs/x.json")[0] == 0
@@ -390,21 +384,6 @@ class TestShowAndCat:
         for command in (["show"], ["sample"], ["ls"]):
             out, err = run(capsys, *command, str(path), "0")[1:]
             assert not {"\x1b", "\x07"} & set(out + err)
-
-    def test_image_is_drawn_with_half_blocks(self, spec: str, capsys, monkeypatch):
-        """Two pixels a character: red on the left, blue on the right."""
-        monkeypatch.setenv("COLORTERM", "truecolor")
-        out = run(capsys, "show", spec, "0", "--image")[1]
-        drawn = out.split(".png\n")[-1].splitlines()
-        red, blue = "\x1b[38;2;255;0;0;48;2;255;0;0m▀", "\x1b[38;2;0;0;255;48;2;0;0;255m▀"
-        assert drawn == [red * 4 + blue * 4 + "\x1b[0m"] * 2
-
-    def test_terminals_of_256_colours_are_drawn_for(self, spec: str, capsys, monkeypatch):
-        """Without a sign of 24-bit colours, 256 colours are used."""
-        monkeypatch.delenv("COLORTERM", raising=False)
-        out = run(capsys, "show", spec, "0", "--image")[1]
-        red, blue = "\x1b[38;5;196;48;5;196m▀", "\x1b[38;5;21;48;5;21m▀"
-        assert out.split(".png\n")[-1].splitlines() == [red * 4 + blue * 4 + "\x1b[0m"] * 2
 
     def test_letters_that_cannot_be_written_become_escapes(self, make_shard: MakeShard):
         """Letters that the output's encoding lacks are printed as escapes."""

@@ -38,13 +38,6 @@ def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert "61.4 kB as whole shards, 61.4 kB by range" in told  # half of the four shards
 
 
-def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A count below one gives exit code 2 and names its option."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["order", str(folder), "--nodes", "0"])
-    assert "--nodes: expected a whole number, >= 1" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("option", ["interleave", "cache-shards", "streams", "chunksize"])
 def test_order_refuses_counts_below_one(
     option: str, folder: Path, capsys: pytest.CaptureFixture[str]

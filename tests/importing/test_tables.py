@@ -214,13 +214,6 @@ class TestCells:
         assert csv.field_size_limit() == limit
 
 
-def test_an_option_that_means_nothing_is_refused(capsys) -> None:
-    """An option that the kind of source does not have is refused."""
-    Path("t.csv").write_text("a\n1\n")
-    assert main(["import", "t.csv", "--pattern", "(?P<key>.)(?P<ext>.)", "-o", "o/x-%d.tar"]) == 1
-    assert "--pattern does not apply to a source of the kind 'table'" in capsys.readouterr().err
-
-
 def test_declaring_the_command_imports_no_importer() -> None:
     """`wids --help` imports no library that reads data."""
     import subprocess

@@ -4,11 +4,6 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable
-from concurrent.futures import (
-    Executor,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
 from pathlib import Path
 
 import pytest
@@ -160,31 +155,6 @@ def test_compressed_shard_from_a_server_is_counted_only(shard_server, shards: li
     """A remote compressed shard gets a count, but no size and digest."""
     url = shard_server.put("a.tar.gz", gzip.compress(Path(shards[0]).read_bytes()))
     assert index_shard(url).entry == {"url": url, "nsamples": 3}
-
-
-@pytest.mark.parametrize("make_executor", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_any_executor_gives_the_same_spec(
-    shards: list[str], tmp_path: Path, make_executor: Callable[[int], Executor]
-):
-    """Thread and process pools give the spec of one process, and stay open."""
-    alone = build_spec(shards, folder=tmp_path, workers=1).spec.to_json()
-    with make_executor(2) as executor:
-        assert build_spec(shards, folder=tmp_path, executor=executor).spec.to_json() == alone
-        assert executor.submit(len, "abc").result() == 3
-
-
-def test_a_real_dask_cluster_gives_the_same_spec(shards: list[str], tmp_path: Path):
-    """A scheduler and two worker processes of Dask build the same spec."""
-    distributed = pytest.importorskip("distributed")
-    alone = build_spec(shards, folder=tmp_path, workers=1).spec.to_json()
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        executor = client.get_executor()
-        assert build_spec(shards, folder=tmp_path, executor=executor).spec.to_json() == alone
 
 
 NAMES = [

@@ -48,15 +48,6 @@ def test_a_glob_means_the_files_that_match(folder: Path) -> None:
     assert names(f"{folder.parent}/**/*.tar") == ["b-00.tar", "b-01.tar"]
 
 
-def test_numbers_in_names_count_by_value(folder: Path) -> None:
-    """A folder, a pattern and braces give the shards 7 to 12 in one order."""
-    for number in range(7, 13):
-        (folder / f"n-{number}.tar").write_bytes(b"")
-    expected = [f"n-{number}.tar" for number in range(7, 13)]
-    assert names(folder)[-6:] == expected
-    assert names(f"{folder}/n-*.tar") == names(f"{folder}/n-{{7..12}}.tar") == expected
-
-
 @pytest.mark.parametrize("pattern", ["b-{00..00}.tar", "b-{00..00}*.tar", "b-{01..01..-1}.tar"])
 def test_braces_may_make_a_single_name(folder: Path, pattern: str) -> None:
     """A brace pattern of one name gives that shard."""

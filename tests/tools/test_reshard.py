@@ -24,7 +24,6 @@ import wids
 from wids.cli import main
 from wids.tools import reshard as resharding
 from wids.tools.copying import Part, plan_parts
-from wids.tools.copyspec import spec_path_for
 from wids.tools.reshard import reshard, shuffled, split_order
 
 MakeShard = Callable[..., Path]
@@ -183,14 +182,6 @@ def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
     assert [data for _, data in new_members()] == [data for _, data in old_members() * 2]
 
 
-@pytest.mark.parametrize("size", ["1X", "", "-1"])
-def test_size_that_is_none_is_wrong_usage(folder: Path, size: str):
-    """A malformed size is wrong usage, and the message shows the form."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["reshard", "x.json", "-o", "out/y-%d.tar", f"--maxsize={size}"])
-    assert stopped.value.code == 2
-
-
 def test_killed_run_is_resumed_to_the_same_files(folder: Path):
     """After kill -9, `--resume` gives the files of a complete run."""
     command = [sys.executable, "-m", "wids", "reshard", "x.json", "--maxcount", "1"]
@@ -341,34 +332,11 @@ def test_any_executor_writes_the_same_shards(folder: Path):
             assert digests(name) == digests("alone")
 
 
-@given(st.integers(0, 500), st.integers(0, 2**63))
-def test_shuffling_loses_and_doubles_nothing(count: int, seed: int):
-    """A shuffle has every index once, in an order of the seed alone."""
-    order = shuffled(np.arange(count), seed)
-    assert sorted(order.tolist()) == list(range(count))
-    assert shuffled(np.arange(count), seed).tolist() == order.tolist()
-
-
-@given(st.integers(0, 300), st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
-def test_splitting_loses_and_doubles_nothing(count: int, shares: list[float]):
-    """The parts have all indexes once, each within one of its share."""
-    parts = split_order(np.arange(count), {str(n): share for n, share in enumerate(shares)})
-    assert np.concatenate(list(parts.values())).tolist() == list(range(count))
-    for part, share in zip(parts.values(), shares, strict=True):
-        assert abs(len(part) - count * share / sum(shares)) <= 1
-
-
 def test_shares_must_be_positive():
     """A split without shares, or with a negative one, is refused."""
     for shares in ({}, {"a": 0.0}, {"a": 1.0, "b": -1.0}):
         with pytest.raises(ValueError, match="positive"):
             split_order(np.arange(3), shares)
-
-
-def test_spec_is_named_after_the_pattern():
-    """The spec's name is that of the pattern without number and separator."""
-    assert spec_path_for("out/train_%d.tar") == "out/train.json"
-    assert spec_path_for("out/%06d.tar") == "out/shards.json"
 
 
 class TestSourcesAreKept:
