@@ -51,7 +51,7 @@ def rows(count: int, **more: Any) -> list[dict[str, Any]]:
             "url": f"x-{i:03}.tar",
             "nsamples": i,
             "filesize": i * 512,
-            "md5sum": f"{i + 1:032x}",
+            "md5sum": f"{i:032x}",
             **more,
         }
         for i in range(count)

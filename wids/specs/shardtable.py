@@ -56,7 +56,8 @@ class ShardTable(Sequence[ShardRef]):
         nsamples: Samples of each shard; int64, shape `(len(table),)`, -1 if unknown.
         filesize: Bytes of each shard; int64, shape `(len(table),)`, -1 if unknown.
         digests: Digests of the shards by field, "md5sum" or "sha256": uint8, one row of bytes for
-            each shard, which are 0 if it is unknown; a field that no shard has is left out.
+            each shard, which are those of the text "unknown???..." if it is not given; a field that
+            no shard has is left out.
         extras: All other keys of each shard as the text of a JSON object, "" if there are none.
         pack: Path or URL of the pack whose rows are the shards in this order; None for none.
         remake: Makes the table again where it is unpickled, in place of its columns; None for none.
@@ -136,7 +137,7 @@ class ShardTable(Sequence[ShardRef]):
             {
                 field: np.concatenate(
                     [
-                        each.digests.get(field, np.zeros((len(each), _width(field)), np.uint8))
+                        each.digests.get(field, digest_rows([None] * len(each), field))
                         for each in tables
                     ]
                 )
@@ -221,9 +222,9 @@ class ShardTable(Sequence[ShardRef]):
             nsamples=_known(self.nsamples[row]),
             filesize=_known(self.filesize[row]),
             digests={
-                name: column[row].tobytes().hex()
+                name: data.hex()
                 for name, column in self.digests.items()
-                if column[row].any()
+                if (data := column[row].tobytes()) != _unknown(len(data))
             },
             index=extras.pop("index", None),
             pack=pack,
@@ -266,7 +267,7 @@ def digest_rows(digests: Sequence[str | None], field: str) -> NDArray[np.uint8]:
         ValueError: One has other characters or another length.
     """
     width = _width(field)
-    data = [bytes.fromhex(each) if each else bytes(width) for each in digests]
+    data = [bytes.fromhex(each) if each else _unknown(width) for each in digests]
     # Both lengths, since `fromhex` skips blanks.
     if any(len(each) not in {0, 2 * width} for each in digests if each is not None) or any(
         len(each) != width for each in data
@@ -278,9 +279,14 @@ def digest_rows(digests: Sequence[str | None], field: str) -> NDArray[np.uint8]:
 def digest_texts(column: NDArray[np.uint8]) -> list[str]:
     """Return the digests of a column in hex digits, "" for unknown ones."""
     width = 2 * column.shape[1]
-    text, unknown = column.tobytes().hex(), "0" * width
+    text, unknown = column.tobytes().hex(), _unknown(column.shape[1]).hex()
     found = (text[at : at + width] for at in range(0, len(text), width))
     return ["" if each == unknown else each for each in found]
+
+
+def _unknown(width: int) -> bytes:
+    """Return what stands for a digest that is not given, and which no shard has."""
+    return b"unknown".ljust(width, b"?")
 
 
 def _width(field: str) -> int:
@@ -346,7 +352,7 @@ def as_arrays(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]
         if texts.ends is not None:
             columns[f"{name} ends"] = texts.ends
     for name, column in table.digests.items():
-        known = column.any(axis=1)
+        known = (column != np.frombuffer(_unknown(column.shape[1]), np.uint8)).any(axis=1)
         about["parts"][name] = ["", ""]
         columns[f"{name} blob"] = column[known].ravel()
         if not known.all():
@@ -416,7 +422,7 @@ def _digests_in(stored: TextColumn, field: str) -> NDArray[np.uint8]:
         raise ValueError(f"expected {width} bytes of {field}")
     if not common and (lengths == width).all():  # as `as_arrays` stores them
         return np.frombuffer(stored.blob, np.uint8).reshape(-1, width)
-    found = np.zeros((len(stored), width), np.uint8)
+    found = digest_rows([None] * len(stored), field).copy()
     found[lengths == width] = np.frombuffer(
         b"".join(
             stored.prefix + bytes(stored.blob[start:end]) + stored.suffix

@@ -312,8 +312,8 @@ def contents_of(shards: ShardTable) -> dict[str, str]:
     from wids.specs.shardtable import digest_texts
 
     for name, column in shards.digests.items():
-        if column.any(axis=1).all():
-            facts[name] = digest_texts(column)
+        if all(texts := digest_texts(column)):
+            facts[name] = texts
     return {
         name: hashlib.sha256("\n".join(texts).encode()).hexdigest() for name, texts in facts.items()
     }
