@@ -48,7 +48,7 @@ def add_map(commands: Any) -> None:
         "--output",
         required=True,
         metavar="OUTPUT",
-        help="new shards (with %%06d for their number), a column (.npy, .parquet), or - for one "
+        help="new shards (with %%06d for their number), a table (.parquet), or - for one "
         "tar on standard output",
     )
     called = parser.add_mutually_exclusive_group()
