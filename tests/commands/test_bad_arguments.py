@@ -164,7 +164,7 @@ WRONG_DATA = [
     ("reshard a.json -o {split}-%d.tar --split a", ["--split", "'a'"]),
     ("reshard a.json -o {split}-%d.tar --split a=2", ["--split"]),
     ("merge a.json -o a.json", ["a.json: is a.json, which is merged"]),
-    ("export a.json t.csv --values nix", ["no sample has a field '.nix'; there are .txt .cls"]),
+    ("export a.json t.csv --values nix", ['Referenced column "nix" not found']),
     ("check missing.tar --repair n.tar", ["missing.tar: No such file"]),
     ("check empty --repair n.tar", ["empty: Is a directory"]),
     *(
