@@ -26,9 +26,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast, get_args
 
-from wids.base.keptbytes import KeptBytes
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool
+from wids.browse.keptbytes import KeptBytes
 from wids.browse.workerprocess import WorkerProcess
 from wids.codecs.formats import Kind, format_suffix
 from wids.codecs.headers import read_header
