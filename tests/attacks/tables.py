@@ -14,7 +14,7 @@ from pyarrow import parquet as pq
 
 from attacks.runner import RIGHT, Attack, Family, Scene, Wrong
 from wids.views.opening import open as open_samples
-from wids.views.table import stamp_of
+from wids.views.tables import stamp_of
 
 ROWS = [{"__key__": f"{number}", ".txt": f"{number}"} for number in range(3)]
 KEYS = [row["__key__"] for row in ROWS]
@@ -22,7 +22,13 @@ TEXT = "caption of a sample" * 5
 OFFSETS = (1, 95, 4096, 1 << 20, 1 << 30, (1 << 31) - 1, -1, -(1 << 31))
 
 
-def _joined(name: str, make: Callable[[random.Random], bytes], *, plain: bool = True) -> Attack:
+def _joined(
+    name: str,
+    make: Callable[[random.Random], bytes],
+    *,
+    plain: bool = True,
+    column: str = "caption",
+) -> Attack:
     """Return the attack by a table, which a saved view joins to a good shard."""
 
     def attack(scene: Scene) -> Callable[[], str]:
@@ -34,7 +40,7 @@ def _joined(name: str, make: Callable[[random.Random], bytes], *, plain: bool = 
             "table": name,
             "nbytes": stamp.nbytes,
             "digest": stamp.digest,
-            "fields": {".caption": "caption"},
+            "fields": {".caption": column},
             "on": [None, None if name.endswith(".npy") else "key"],
         }
         base = {"shardlist": [{"url": "a.tar", "nsamples": 3}]}
@@ -157,6 +163,13 @@ def _repeated(chance: random.Random) -> bytes:
     return sink.getvalue()
 
 
+def _dotted(chance: random.Random) -> bytes:
+    """Give the column of many rows a name with a dot, as a column in a struct has."""
+    sink = io.BytesIO()
+    pq.write_table(_coded(chance).rename_columns(["key", "cap.tion"]), sink, store_schema=False)
+    return sink.getvalue()
+
+
 def _paged(chance: random.Random) -> bytes:
     """Compress pages of gigabytes, and state another size in the metadata."""
     table = pa.table({"key": [f"{n}" for n in range(50)], "caption": ["x" * 1_000_000] * 50})
@@ -202,8 +215,9 @@ TABLES = Family(
         "compressed": _joined("t.arrow", _compressed, plain=False),
         "rows": _joined("t.arrow", _many_rows),
         "repeated": _joined("t.parquet", _repeated, plain=False),
+        "dotted": _joined("t.parquet", _dotted, plain=False, column="cap.tion"),
         "pages": _joined("t.parquet", _paged, plain=False),
         "parquet": _joined("t.parquet", _changed_parquet, plain=False),
     },
-    usual=8,
+    usual=9,
 )

@@ -19,7 +19,7 @@ from wids.base.arrayfile import write_arrays
 from wids.views import opening
 from wids.views.rows import Rows, WrittenRows
 from wids.views.saved import ROWS_OF_A_VIEW, file_digest
-from wids.views.table import stamp_of
+from wids.views.tables import stamp_of
 
 ROWS = [{"__key__": f"{number}", ".txt": f"{number}"} for number in range(5)]
 LONG = (10**12, 5 * 10**9, 2**62, 2**64, 10**30)

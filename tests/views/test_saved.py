@@ -12,7 +12,7 @@ from helpers.server import ShardServer
 
 import wids
 from wids.cli import main
-from wids.views.table import stamp_of
+from wids.views.tables import stamp_of
 
 COUNT = 3000
 PLAN = {"datasets", "slots", "arrays"}

@@ -13,7 +13,7 @@ import numpy as np
 from wids.errors import SpecError
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, joined_names, slots_of, stored_fields
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

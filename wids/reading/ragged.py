@@ -260,12 +260,16 @@ def take(values: Values, rows: npt.NDArray[np.int64]) -> Values:
         return np.asarray(values[rows])
     if isinstance(values, list):
         return [values[row] for row in rows.tolist()]
-    starts, sizes = values.offsets[rows], np.diff(values.offsets)[rows]
+    starts = values.offsets[rows]
+    sizes = values.offsets[rows + 1] - starts
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    if len(rows) and sizes[0] and (np.diff(values.offsets) == sizes[0]).all():
-        first, last = int(values.offsets[0]), int(values.offsets[-1])
-        grid = values.values[first:last].reshape(len(values), int(sizes[0]), -1)[rows]
-        return type(values)(grid.reshape(-1, *values.values.shape[1:]), offsets)
+    if len(rows) and sizes[0] and (sizes == sizes[0]).all() and values.values.size:
+        # Items of one size are items of one type, which may overlap.
+        elements, size = np.ascontiguousarray(values.values), int(sizes[0])
+        step, count = elements[:1].nbytes, len(elements) - size + 1
+        items = np.ndarray((count,), np.dtype((np.void, size * step)), elements, 0, (step,))
+        found = items[starts].view(elements.dtype)
+        return type(values)(found.reshape(-1, *elements.shape[1:]), offsets)
     if not len(rows) or int(offsets[-1]) <= _SHORT * len(rows):
         positions = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
         return type(values)(values.values[positions], offsets)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.views.storage import ChosenShard
-    from wids.views.tablerows import TableRows
+    from wids.views.tables import TableRows
 
 __all__ = ["Fault", "check_shard", "check_shards", "check_table"]
 

@@ -29,7 +29,7 @@ from wids.tools.copyspec import (
 )
 from wids.views.plan import Add, Slot, Source, has_function, slots_of
 from wids.views.storage import chosen_shards
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 from wids.views.viewable import View
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older

@@ -12,7 +12,7 @@ from wids.errors import WidsError
 from wids.reading.samplesequence import is_near
 from wids.views.classes import other_classes
 from wids.views.plan import Add, Call, Rename, Slots, first_names, in_both, names_after, slots_of
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 __all__ = ["check_fields", "check_new_names", "counterparts", "matching_rows"]
 

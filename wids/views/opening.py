@@ -67,7 +67,7 @@ from wids.views.saved import (
 from wids.views.viewable import ShardListDataset, View, Viewable, concat, facts_of
 
 if TYPE_CHECKING:
-    from wids.views.tablerows import TableRows
+    from wids.views.tables import TableRows
 
 __all__ = ["Open", "is_joined", "is_saved_view", "open", "shards_and_rows"]
 
@@ -483,11 +483,9 @@ class _Opener:
 
     def _table(self, node: dict[str, Any], leaves: list[Any], home: str) -> TableRows:
         """Open a joined table, after checking that it has not changed."""
-        from wids.views.table import FileStamp
-        from wids.views.tablejoin import rows_as_saved
-        from wids.views.tablerows import Match
-        from wids.views.tablesbeside import beside_shards, table_beside
-        from wids.views.tablesources import remote_table, table_source
+        from wids.views.tablefiles import beside_shards, table_beside, table_source
+        from wids.views.tablejoin import used_columns
+        from wids.views.tables import FileStamp, Match, TableRows
 
         where = _name_of(home)
         _check(node, _TABLE, where)
@@ -502,28 +500,24 @@ class _Opener:
         named = self._located(node.get("table", node.get("tables")), home)
         first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
         cache = None if first is None else first.cache
-        copies = None if cache is None else cache.joins_folder()
-        beside = [leaves[number] for number in node.get("beside") or [] if number < len(leaves)]
+        numbers = node.get("beside") or []
+        beside = [leaves[number] for number in numbers if number < len(leaves)]
+        beside = [leaf for leaf in beside if isinstance(leaf, ShardListDataset)]
         try:
             if "tables" in node:
-                shards = [url for leaf in beside if leaf is not None for url in leaf.shards.urls]
                 pattern = node["tables"]
                 if scheme_of(pattern) or pattern.startswith(("/", "~")):
                     pattern = named
                 # What is relative lies beside the shards, and the name of one may be "file:x".
-                for shard in shards:
+                for shard in (url for leaf in beside for url in leaf.shards.urls):
                     self._check_location(table_beside(pattern, shard), home)
-                source = beside_shards(
-                    pattern, list(dict.fromkeys(shards)), missing="fill", stamp=stamp, cache=cache
-                )
-            elif is_local(named):
-                source = table_source(local_path(named), copies=copies, stamp=stamp)
+                source = beside_shards(pattern, beside, missing="fill", cache=cache, stamp=stamp)
             else:
-                if cache is None:
-                    raise SpecError(f"{display_url(named)}: fetch this table, and join it")
-                source = remote_table(named, cache, copies=copies, stamp=stamp)
+                source = table_source(named, cache=cache, stamp=stamp)
+            match = Match(*on)
+            table = source.read(used_columns(source, fields, match))
             pipeline = None if first is None else first.pipeline
-            rows = rows_as_saved(source, Match(*on), fields, pipeline, beside)
+            rows = TableRows(table, fields, match, pipeline, beside)
         except (ValueError, OSError) as error:
             raise SpecError(f"{where}: {error}") from error
         if len(rows) != node.get("nrows", len(rows)):

@@ -11,7 +11,7 @@ from wids.catalogue.origins import Join, JoinedTable, Part, Renamed, Side
 from wids.reading.shardlist import is_sharded
 from wids.views.classes import names_of_classes
 from wids.views.plan import Add, Rename, Slot, Slots, Source, other_key, slots_of
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

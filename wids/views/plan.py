@@ -33,7 +33,7 @@ from wids.reading.pipeline import no_end
 from wids.reading.samplesequence import relabelled
 from wids.reading.shardlist import ShardList, is_sharded
 from wids.views.rows import Rows
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -33,7 +33,7 @@ from wids.views.plan import (
     slots_under,
     stored_fields,
 )
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -38,7 +38,7 @@ from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, Surround, pruned, slots_of
 from wids.views.rows import Rows, WrittenRows
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

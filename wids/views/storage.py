@@ -11,7 +11,7 @@ import numpy.typing as npt
 from wids.codecs.formats import FORMAT_OF, field_kind, format_suffix, wrapper_of
 from wids.reading.shardlist import ShardList, is_sharded
 from wids.views.plan import Add, Rename, slots_of, stored_fields
-from wids.views.tablerows import TableRows
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

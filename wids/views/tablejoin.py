@@ -19,44 +19,27 @@ from wids.base.keyhash import hash_keys
 from wids.base.numbertext import compared_text, equal_text
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
-from wids.codecs.headers import with_colon
 from wids.views.columnnames import MISSING, check_known, column_named
 from wids.views.keytable import KeyTable
 from wids.views.plan import datasets_in, leaves_of
 from wids.views.rows import Rows
-from wids.views.tablerows import Match, TableRows
-from wids.views.tablesbeside import table_beside
+from wids.views.tablefiles import table_beside
+from wids.views.tables import Match, Table, TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from wids.caching.cache import ShardCache
-    from wids.reading.pipeline import Pipeline
-    from wids.reading.shardlist import ShardList
-    from wids.views.table import Table
-    from wids.views.tablecolumns import Column
-    from wids.views.tablesources import TableSource
+    from wids.views.tablefiles import TableSource
 
-__all__ = [
-    "On",
-    "cache_of",
-    "first_dataset",
-    "joined_rows",
-    "joins_folder",
-    "refuse_joined",
-    "rows_as_saved",
-    "shards_of",
-    "tables_of",
-]
+__all__ = ["On", "cache_of", "joined_rows", "refuse_joined", "tables_of"]
 
 Integers = npt.NDArray[np.int64]
 On = str | tuple[str, str] | None
 
 _KEY_COLUMNS = ("__key__", "key")
-_SAMPLE_KEY = ("key", "__key__")
 _LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
-_MOST_NAMED = 20
 _RULE = 3  # of what equals a key, since other versions may share the cache folder
 
 
@@ -93,15 +76,22 @@ def joined_rows(
             "order of the samples; leave one of them out"
         )
     in_order = aligned or (on is None and source.in_order)
-    match = Match(None, None) if in_order else _matched(on, source, left)
+    match = Match(None, None) if in_order else _matched(on, source)
     chosen = _chosen_fields(source, match, fields, rename or {})
-    used = dict.fromkeys([*chosen.values(), *([] if match.column is None else [match.column])])
-    table = source.read(list(used) or source.names[:1])
-    rows = _found_rows(left, table, match)
+    table = source.read(used_columns(source, chosen, match))
+    if match.column is None:
+        rows = _rows_in_order(left, table)
+    elif match.field is not None:
+        rows = _rows_by_field(left, table, match.field, match.column)
+    else:
+        rows = _rows_by_key(left, table, match.column)
     if aligned:
         _check_aligned(left, source)
+    cache, datasets = cache_of(left), datasets_in(left, joined=False)
+    if cache is not None and cache.cache_size is not None:  # what was cached counts, too
+        with suppress(OSError):  # a folder that may only be read
+            cache.trim(cache.cache_size)
     lost = np.flatnonzero(rows < 0)
-    _keep_bound(left)
     if len(lost) and missing == "error":
         raise ValueError(
             f"{_lost(left, table, match, lost)}; "
@@ -109,25 +99,17 @@ def joined_rows(
         )
     if len(lost) == len(left) and len(left) and table.num_rows:
         warn(f"{_lost(left, table, match, lost)}: check that on= names what is equal")
-    dataset = first_dataset(left)
-    pipeline = None if dataset is None else dataset.pipeline
-    beside = datasets_in(left, joined=False) if is_beside(table) else []
-    return rows, TableRows(table, chosen, match, pipeline, beside)
+    pipeline = datasets[0].pipeline if datasets else None
+    return rows, TableRows(table, chosen, match, pipeline, datasets if _is_beside(table) else ())
 
 
-def is_beside(table: Table) -> bool:
+def _is_beside(table: Table) -> bool:
     """Return whether a table is made of those that lie beside the shards of datasets."""
     return table.origin is not None and table.origin.is_pattern
 
 
-def rows_as_saved(
-    source: TableSource,
-    match: Match,
-    fields: Mapping[str, str],
-    pipeline: Pipeline | None,
-    beside: Sequence[Any],
-) -> TableRows:
-    """Return what reads the rows of a table of a saved join.
+def used_columns(source: TableSource, fields: Mapping[str, str], match: Match) -> list[str]:
+    """Return the columns that a join reads: one at least, whose length counts.
 
     Raises:
         ValueError: The table has no such columns.
@@ -135,34 +117,12 @@ def rows_as_saved(
     used = [*fields.values(), *([] if match.column is None else [match.column])]
     for name in used:
         _check_column(source, name, "join")
-    table = source.read(list(dict.fromkeys(used)) or source.names[:1])
-    return TableRows(table, fields, match, pipeline, beside)
-
-
-def shards_of(samples: Any) -> list[str]:
-    """Return the distinct shards of all datasets under a sequence, except those joined to it."""
-    urls = (url for dataset in datasets_in(samples, joined=False) for url in dataset.shards.urls)
-    return list(dict.fromkeys(urls))
+    return list(dict.fromkeys(used)) or source.names[:1]
 
 
 def cache_of(samples: Any) -> ShardCache | None:
-    """Return the cache of the first `ShardList` under a sequence; None if there is none."""
-    dataset = first_dataset(samples)
-    return None if dataset is None else dataset.cache
-
-
-def _keep_bound(samples: Any) -> None:
-    """Evict files if the cached rows of joins exceed the bound of the cache folder."""
-    cache = cache_of(samples)
-    if cache is not None and cache.cache_size is not None:
-        with suppress(OSError):  # a folder that may only be read
-            cache.trim(cache.cache_size)
-
-
-def joins_folder(samples: Any) -> Path | None:
-    """Return the folder in which joins of a sequence cache their rows, or None."""
-    dataset = first_dataset(samples)
-    return None if dataset is None else dataset.cache.joins_folder()
+    """Return the cache of the first dataset of shards under a sequence; None without one."""
+    return next((each.cache for each in datasets_in(samples, joined=False)), None)
 
 
 def tables_of(samples: Any) -> list[TableRows]:
@@ -183,12 +143,7 @@ def refuse_joined(path: Path, samples: Any) -> None:
             )
 
 
-def first_dataset(samples: Any) -> ShardList | None:
-    """Return the first `ShardList` under a sequence; None if there is none."""
-    return next(iter(datasets_in(samples, joined=False)), None)
-
-
-def _matched(on: On, source: TableSource, left: Any) -> Match:
+def _matched(on: On, source: TableSource) -> Match:
     """Return the column and the field to compare, as given or by the names of the columns."""
     if on is None:
         found = next((name for name in _KEY_COLUMNS if name in source.names), None)
@@ -197,19 +152,15 @@ def _matched(on: On, source: TableSource, left: Any) -> Match:
                 f"join: {source.title} has no column 'key'; on= names the one that holds the keys "
                 f"of the samples, on=('.json:uid', 'uid') a field and the column that it equals, "
                 f"and aligned=True takes the rows in the order of the samples; the columns are "
-                f"{_named(source.names)}"
+                f"{_named(source)}"
             )
         return Match(None, found)
     if isinstance(on, str) and on.startswith("."):
         extension, path = column_named(on)
-        if not path and extension[1:] not in source.names and len(left):
-            cure = with_colon(extension, left.field_sizes(0))
-            if cure:
-                raise ValueError(f"on: no sample has a field {extension!r}{cure}")
         on = (on, path[-1] if path else extension.lstrip("."))
     field, column = (None, on) if isinstance(on, str) else on
     _check_column(source, column, "on")
-    return Match(None if field in _SAMPLE_KEY else field, column)
+    return Match(None if field in {"key", "__key__"} else field, column)
 
 
 def _chosen_fields(
@@ -219,7 +170,11 @@ def _chosen_fields(
     rename: Mapping[str, str],
 ) -> dict[str, str]:
     """Return a dict from the fields that samples get to their columns."""
-    names = {_column_of(name, source): new for name, new in rename.items()}
+
+    def column_of(name: str) -> str:
+        return name[1:] if name not in source.names and name.startswith(".") else name
+
+    names = {column_of(name): new for name, new in rename.items()}
     for name, new in names.items():
         _check_column(source, name, "rename")
         if not new.startswith("."):
@@ -229,7 +184,7 @@ def _chosen_fields(
         wanted = [name for name in source.names if name[:2] != "__" and name != match.column]
         wanted += [name for name in names if name not in wanted]
     else:
-        wanted = [_column_of(name, source) for name in fields]
+        wanted = list(map(column_of, fields))
     chosen: dict[str, str] = {}
     for name in wanted:
         _check_column(source, name, "fields")
@@ -242,54 +197,25 @@ def _chosen_fields(
     return chosen
 
 
-def _column_of(name: str, source: TableSource) -> str:
-    """Return the name of the column of a field."""
-    return name[1:] if name not in source.names and name.startswith(".") else name
-
-
 def _check_column(source: TableSource, name: Any, argument: str) -> None:
     if name not in source.names:
         raise ValueError(
-            f"{argument}: {source.title} has no column {name!r}; its columns are "
-            f"{_named(source.names)}"
+            f"{argument}: {source.title} has no column {name!r}; its columns are {_named(source)}"
         )
 
 
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(map(repr, names[:_MOST_NAMED])) + more
+def _named(source: TableSource) -> str:
+    return f"{', '.join(map(repr, source.names)):.800}"
 
 
-def _found_rows(left: Any, table: Table, match: Match) -> Integers:
-    """Return the row of each sample, or -1 if it has none."""
-    if match.column is None:
-        if table.num_rows != len(left):
-            raise ValueError(
-                f"join: expected a row for each of {len(left)} samples, since rows are taken in "
-                f"their order; {table.name} has {table.num_rows} rows: choose the samples first, "
-                "or join a table with a column of keys"
-            )
-        return np.arange(len(left), dtype=np.int64)
-    if match.field is not None:
-        return _rows_by_field(left, table, match.field, match.column)
-    wanted = left.key_hashes()
-    kept = _kept_path(wanted, table, match.column, joins_folder(left))
-    if kept is not None:
-        with suppress(OSError, ValueError):
-            found = Rows.load(kept).array()
-            if len(found) == len(left) and (found < table.num_rows).all():
-                os.utime(kept)  # files are evicted by their dates
-                return found
-    # The key table has no nulls, so its positions are translated to rows.
-    key, row_of = _key_table(table.columns[match.column])
-    rows = key.first_indexes(wanted, -1)
-    if row_of is not None:
-        rows = np.append(row_of, -1)[rows]
-    _check_single(key, row_of, wanted, table, match.column)
-    if kept is not None:
-        with suppress(OSError):  # a folder that may only be read
-            Rows.of(rows).save(kept)
-    return rows
+def _rows_in_order(left: Any, table: Table) -> Integers:
+    if table.num_rows != len(left):
+        raise ValueError(
+            f"join: expected a row for each of {len(left)} samples, since rows are taken in their "
+            f"order; {table.name} has {table.num_rows} rows: choose the samples first, or join a "
+            "table with a column of keys"
+        )
+    return np.arange(len(left), dtype=np.int64)
 
 
 def _check_aligned(left: Any, source: TableSource) -> None:
@@ -308,51 +234,31 @@ def _check_aligned(left: Any, source: TableSource) -> None:
         )
 
 
-def _key_table(
-    values: Column, hashes: npt.NDArray[np.uint64] | None = None
-) -> tuple[KeyTable, Integers | None]:
-    """Return the key table of a column, and its rows that are not null; None for all rows."""
-    hashes = values.hashes() if hashes is None else hashes
-    nulls = values.nulls()
-    if nulls is None:
-        return KeyTable(hashes), None
-    return KeyTable(hashes[~nulls]), np.flatnonzero(~nulls)
-
-
-def _kept_path(
-    wanted: npt.NDArray[np.uint64], table: Table, column: str, copies: Path | None
-) -> Path | None:
-    """Return the path of the file of cached rows; None if it is not worth caching."""
-    if copies is None or table.origin is None or len(wanted) < _LEAST_KEPT:
-        return None
-    digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
-    digest.update(repr((_RULE, table.origin.stamp.digest, table.num_rows, column)).encode())
-    return copies / f"{digest.hexdigest()[:32]}.rows"
-
-
-def _check_single(
-    key: KeyTable,
-    row_of: Integers | None,
-    wanted: npt.NDArray[np.uint64],
-    table: Table,
-    column: str,
-) -> None:
-    """Raise if the key of a sample is in several rows."""
-    values = table.columns[column]
-    doubles = key.doubles()
-    if not len(doubles):
-        return
-    for each in doubles[np.isin(doubles, wanted)].tolist():
-        rows = key.indexes_of(each)
-        if row_of is not None:
-            rows = row_of[rows].tolist()
-        # Keys that differ may share a hash by chance; then reading compares them.
-        if len({values.at(row) for row in rows}) < len(rows):
-            raise _double_error(table, column, rows[0], rows[1])
+def _rows_by_key(left: Any, table: Table, column: str) -> Integers:
+    """Return the row of each sample whose column equals the key of the sample, or -1."""
+    wanted = left.key_hashes()
+    cache = cache_of(left)
+    kept = None
+    if cache is not None and table.origin is not None and len(wanted) >= _LEAST_KEPT:
+        digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
+        digest.update(repr((_RULE, table.origin.stamp.digest, table.num_rows, column)).encode())
+        folder = cache.joins_folder()
+        kept = None if folder is None else folder / f"{digest.hexdigest()[:32]}.rows"
+    if kept is not None:
+        with suppress(OSError, ValueError):
+            found = Rows.load(kept).array()
+            if len(found) == len(left) and (found < table.num_rows).all():
+                os.utime(kept)  # files are evicted by their dates
+                return found
+    rows = _first_rows(wanted, table, column, table.columns[column].hashes())
+    if kept is not None:
+        with suppress(OSError):  # a folder that may only be read
+            Rows.of(rows).save(kept)
+    return rows
 
 
 def _rows_by_field(left: Any, table: Table, field: str, column: str) -> Integers:
-    """Return the row of each sample whose column equals the text of a field."""
+    """Return the row of each sample whose column equals a field of the sample, or -1."""
     extension, path = column_named(field)
     every = np.arange(len(left), dtype=np.int64)
     held: Any = left.column_at(every, extension, *path, fill=MISSING)
@@ -362,36 +268,46 @@ def _rows_by_field(left: Any, table: Table, field: str, column: str) -> Integers
     if not having:
         check_known(left, extension, path, "on")
     values = table.columns[column]
-    kinds = {type(held[sample]) for sample in having}
     # Where one of the two is a number, a text that is one counts as that number.
+    kinds = {type(held[sample]) for sample in having}
     is_text = values.kind == "text" and not kinds & {int, float, Decimal}
     text_of = equal_text if is_text else compared_text
-    texts = [text_of(held[sample]) for sample in having]
-    hashes = None
-    if not is_text and values.kind != "numbers":
+    if is_text or values.kind == "numbers":
+        hashes = values.hashes()
+    else:
         hashes = hash_keys([text_of(values.at(row)) for row in range(len(values))])
-    key, row_of = _key_table(values, hashes)
-    samples, slots = key.pairs(hash_keys(texts))
+    texts = [text_of(held[sample]) for sample in having]
+    found = _first_rows(hash_keys(texts), table, column, hashes).tolist()
     rows = np.full(len(left), -1, np.int64)
-    found = slots if row_of is None else row_of[slots]
-    for sample, row in zip(samples.tolist(), found.tolist(), strict=True):
-        if text_of(values.at(row)) != texts[sample]:
-            continue
-        index = having[sample]
-        if rows[index] >= 0:
-            raise _double_error(table, column, int(rows[index]), row)
-        rows[index] = row
+    for sample, text, row in zip(having, texts, found, strict=True):
+        if row >= 0 and text_of(values.at(row)) == text:
+            rows[sample] = row
     return rows
 
 
-def _double_error(table: Table, column: str, first: int, second: int) -> ValueError:
-    value = table.columns[column].at(first)
-    counted = " (counted through the tables of all shards in order)"
-    seen = counted if table.origin is not None and table.origin.is_pattern else ""
-    return ValueError(
-        f"join: rows {first} and {second} of {table.name}{seen} both have {value!r} in column "
-        f"{column!r}; leave one of them out of the table"
-    )
+def _first_rows(
+    wanted: npt.NDArray[np.uint64], table: Table, column: str, hashes: npt.NDArray[np.uint64]
+) -> Integers:
+    """Return the row of each hash, or -1.
+
+    Raises:
+        ValueError: Several rows have one value that is wanted.
+    """
+    values = table.columns[column]
+    row_of = np.flatnonzero(~values.nulls) if len(values.nulls) else np.arange(len(hashes))
+    key = KeyTable(hashes[row_of] if len(values.nulls) else hashes)
+    doubles = key.doubles()
+    for each in doubles[np.isin(doubles, wanted)].tolist() if len(doubles) else ():
+        rows = row_of[key.indexes_of(each)].tolist()
+        # Values that differ may share a hash by chance; then reading compares them.
+        if len({values.at(row) for row in rows}) < len(rows):
+            counted = " (counted through the tables of all shards in order)"
+            raise ValueError(
+                f"join: rows {rows[0]} and {rows[1]} of {table.name}"
+                f"{counted if _is_beside(table) else ''} both have {values.at(rows[0])!r} in "
+                f"column {column!r}; leave one of them out of the table"
+            )
+    return np.append(row_of, -1)[key.first_indexes(wanted, -1)]
 
 
 def _lost(left: Any, table: Table, match: Match, lost: Integers) -> str:
@@ -403,14 +319,13 @@ def _lost(left: Any, table: Table, match: Match, lost: Integers) -> str:
         extension, path = column_named(match.field)
         value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
         wanted = f"{match.field} {value.item() if isinstance(value, np.generic) else value!r}"
-    column = match.column or ""
-    if table.origin is not None and table.origin.is_pattern:
-        shard = left.locate(first).shard.url
-        beside = display_url(table_beside(table.origin.location, shard))
-        seen = f", of shard {display_url(shard)}, beside which {beside} should have it"
+    origin = table.origin
+    if origin is not None and origin.is_pattern:
+        beside = display_url(table_beside(origin.location, left.locate(first).shard.url))
+        seen = f", which {beside} should have"
     else:
-        have = repr(table.columns[column].at(0)) if table.num_rows else "no rows"
-        seen = f"; column {column!r} begins with {have}"
+        have = repr(table.columns[match.column or ""].at(0)) if table.num_rows else "no rows"
+        seen = f"; column {match.column!r} begins with {have}"
     return (
         f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
         f"sample {first} with the {wanted}{seen}"

@@ -30,7 +30,6 @@ from wids.base.arguments import (
 )
 from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
 from wids.base.numbertext import compared_text, equal_text
-from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.errors import SpecError
 from wids.reading.shardlist import ShardList, is_sharded
@@ -54,6 +53,7 @@ from wids.views.plan import (
     checked_names,
     chosen,
     concatenated,
+    datasets_in,
     joined,
     leaves_of,
     slots_of,
@@ -824,8 +824,8 @@ class Viewable(_Sequence):
         (2, 'two', ['zero', 'one', 'two'])
         """
         from wids.views.joining import counterparts
-        from wids.views.tablejoin import cache_of, joined_rows, joins_folder
-        from wids.views.tablesources import is_table, remote_table, table_source
+        from wids.views.tablefiles import is_table, table_source
+        from wids.views.tablejoin import cache_of, joined_rows
 
         check_choice("missing", missing, ("error", "drop", "fill"))
         if rename is not None:
@@ -833,12 +833,7 @@ class Viewable(_Sequence):
         replace = check_flag("replace", replace)
         aligned = None if aligned is None else check_flag("aligned", aligned)
         if is_table(right):
-            cache = cache_of(self)
-            copies = joins_folder(self)
-            if isinstance(right, str) and not is_local(right) and cache is not None:
-                source = remote_table(right, cache, copies=copies)
-            else:
-                source = table_source(right, copies=copies)
+            source = table_source(right, cache=cache_of(self))
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
             rows, table = joined_rows(self, source, aligned=aligned, **how)
             step = Add(0, {}, replace, of_table=True)
@@ -888,12 +883,12 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A table or a row is missing, or as for `join`.
         """
-        from wids.views.tablejoin import cache_of, joined_rows, shards_of
-        from wids.views.tablesbeside import beside_shards
+        from wids.views.tablefiles import beside_shards
+        from wids.views.tablejoin import cache_of, joined_rows
 
         check_choice("missing", missing, ("error", "drop", "fill"))
-        cache = cache_of(self)
-        source = beside_shards(pattern, shards_of(self), missing=missing, cache=cache)
+        datasets = datasets_in(self, joined=False)
+        source = beside_shards(pattern, datasets, missing=missing, cache=cache_of(self))
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
         rows, table = joined_rows(self, source, **how)
         if fields is None and source.lacking:

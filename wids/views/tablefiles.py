@@ -1,0 +1,796 @@
+"""Opening of tables: files, also at URLs and beside shards, data frames, and columns in memory.
+
+Arrow's readers trust a file: they allocate what it states, and read at any offset in it. So what a
+file unpacks to is added up first, from the headers of all pages of a Parquet file and from the
+sizes that stand before each compressed buffer of an Arrow file; and every array is validated before
+a value of it is touched.
+
+Sources:
+    parquet-format, README.md and parquet.thrift; Thrift, compact protocol specification.
+    Arrow columnar format, IPC; FlatBuffers, internals.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path, PurePosixPath
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from wids.base.decompression import allowed_nbytes
+from wids.base.files import atomic_file
+from wids.base.memorymaps import map_file
+from wids.base.numbertext import SURE_DIGITS, is_exact_float
+from wids.base.optional import load
+from wids.base.strictcsv import check_quotes
+from wids.base.threads import DaemonThreadPool
+from wids.base.urls import (
+    base_name,
+    display_url,
+    file_name,
+    is_local,
+    local_path,
+    scheme_of,
+    without_query,
+)
+from wids.errors import FetchError, SpecError
+from wids.fetching.transport import AbsentError
+from wids.reading.ragged import RaggedText, pack
+from wids.specs.locations import folder_of, join
+from wids.views.tables import Column, FileStamp, Origin, Table, stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from wids.caching.cache import ShardCache
+
+__all__ = ["TableSource", "beside_shards", "is_table", "table_beside", "table_source"]
+
+# A larger Parquet or CSV file is unpacked once, into a file that all processes map.
+MOST_HELD_NBYTES = 64 << 20
+_FETCHED_AT_ONCE = 8
+_INTEGER = r"^-?(0|[1-9][0-9]*)$"
+_NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_LEADING_ZERO = r"^-?0[0-9]"
+
+
+@dataclass
+class TableSource:
+    """Table whose columns are not read yet.
+
+    Attributes:
+        names: Names of its columns.
+        read: Function that reads some of them.
+        title: What messages call it.
+        in_order: Whether its rows are in the order of the samples, as those of an array.
+        stamp: That of its file or files; None for one in memory.
+        lacking: A warning of columns that only some of several tables have.
+    """
+
+    names: list[str]
+    read: Callable[[Sequence[str]], Table]
+    title: str = "the table"
+    in_order: bool = False
+    stamp: FileStamp | None = None
+    lacking: str = ""
+
+
+def is_table(source: Any) -> bool:
+    """Return whether a value is a table and not a sequence of samples."""
+    if isinstance(source, str | os.PathLike | Mapping | np.ndarray):
+        return True
+    home = type(source).__module__.partition(".")[0]
+    return home in {"pandas", "pyarrow", "polars"} or hasattr(source, "__arrow_c_stream__")
+
+
+def table_source(
+    source: Any, *, cache: ShardCache | None = None, stamp: FileStamp | None = None
+) -> TableSource:
+    """Open a table.
+
+    Args:
+        source: Path or URL of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file; a
+            data frame of pandas or polars, or a table of pyarrow; a dict of columns; or an array.
+        cache: Where a file at a URL is fetched to, and large files are unpacked to.
+        stamp: What the file must have.
+
+    Raises:
+        FetchError: It cannot be fetched.
+        ValueError: The file is of another kind, or is damaged.
+        SpecError: The file is not the one with the stamp.
+        OSError: It cannot be read.
+        ModuleNotFoundError: pyarrow is needed and not installed.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _file_source(source, cache, stamp)
+    in_order = isinstance(source, np.ndarray) and source.dtype.names is None
+    if isinstance(source, np.ndarray):
+        source = _columns_of_array(source, "npy")
+    if isinstance(source, Mapping):
+        columns = {str(name): Column([_piece_of(each)]) for name, each in source.items()}
+        whole = Table(columns)  # which checks that their lengths agree
+
+        def read(names: Sequence[str]) -> Table:
+            return Table({name: whole.columns[name] for name in names})
+
+        return TableSource(list(columns), read, in_order=in_order)
+    frame = _arrow_of_frame(source)
+
+    def of_frame(names: Sequence[str]) -> Table:
+        batches = frame.select(names).to_batches()
+        for batch in batches:
+            _checked_nbytes(batch, "the table")
+        return Table(_columns(map(_plain_batch, batches), names))
+
+    return TableSource(frame.column_names, of_frame)
+
+
+def _file_source(
+    source: str | os.PathLike[str], cache: ShardCache | None, stamp: FileStamp | None = None
+) -> TableSource:
+    location, is_relative = os.fspath(source), False
+    if not isinstance(source, str) or is_local(source):
+        path = Path(source) if isinstance(source, os.PathLike) else local_path(location)
+        is_relative = not path.expanduser().is_absolute()
+        location = str(path.expanduser().absolute())
+    path, title = _fetched(location, cache), display_url(location)
+    opener = _FILES.get(path.suffix.lower())
+    if opener is None:
+        raise ValueError(
+            f"{title}: expected a table, a file named {', '.join(_FILES)}; a dataset or a saved "
+            "view is opened first, by wids.open, and then joined"
+        )
+    if stamp is not None:
+        stamp.check(path, title)
+    found = stamp or stamp_of(path)
+    if not is_local(location):  # fetched again, it has another date
+        found = replace(found, mtime_ns=None)
+    return opener(_File(path, title, Origin(location, found, is_relative=is_relative), cache))
+
+
+def _fetched(location: str, cache: ShardCache | None) -> Path:
+    """Return the path of a file, after fetching it if it is remote."""
+    if is_local(location):
+        return local_path(location)
+    if cache is None:
+        raise FetchError(
+            f"{display_url(location)}: is remote, and the samples are of no dataset with a cache "
+            "folder; fetch the table, and name the file or its folder"
+        )
+    return cache.get_table(location)
+
+
+def _reopened(
+    location: str, cache: ShardCache | None, stamp: FileStamp, names: Sequence[str]
+) -> Table:
+    """Open a table by the location that another process pickled."""
+    return _file_source(location, cache, stamp).read(names)
+
+
+class _File(NamedTuple):
+    """A file of a table on this machine.
+
+    Attributes:
+        path: Where it is.
+        title: What messages call it.
+        origin: Where it was given.
+        cache: Where large files are unpacked to; None to hold them in memory.
+    """
+
+    path: Path
+    title: str
+    origin: Origin
+    cache: ShardCache | None
+
+    def source(
+        self,
+        names: list[str],
+        columns: Callable[[Sequence[str]], Mapping[str, Column]],
+        *,
+        in_order: bool = False,
+    ) -> TableSource:
+        """Return what reads the file.
+
+        Args:
+            names: Names of its columns.
+            columns: Function that reads some of them.
+            in_order: Whether its rows are in the order of the samples.
+        """
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"{self.title}: expected columns with distinct names, got {names}")
+        location, stamp, *_ = self.origin
+
+        def read(wanted: Sequence[str]) -> Table:
+            _fetched(location, self.cache)  # it may have been evicted
+            reopen = (_reopened, location, self.cache, stamp, list(wanted))
+            return Table(columns(wanted), self.origin, reopen)
+
+        return TableSource(names, read, self.title, in_order, stamp)
+
+    def columns(
+        self, names: Sequence[str], nbytes: int, batches: Callable[[], Iterable[Any]]
+    ) -> dict[str, Column]:
+        """Return columns of the file, or of its unpacked copy, which is made if missing.
+
+        Args:
+            names: Their names.
+            nbytes: The memory that they take.
+            batches: Function that reads them, batch by batch.
+        """
+        folder = None if self.cache is None else self.cache.joins_folder()
+        if folder is None or nbytes <= MOST_HELD_NBYTES:
+            return _columns(self._plain(batches()), names)
+        named = repr((self.origin.stamp.digest, sorted(names)))
+        path = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.arrow"
+        try:
+            os.utime(path)  # files are evicted by their dates
+        except FileNotFoundError:
+            arrow = load("pyarrow", "parquet")
+            with atomic_file(path) as stream:
+                writer = None
+                for batch in self._plain(batches()):
+                    writer = writer or arrow.ipc.new_stream(stream, batch.schema)
+                    writer.write_batch(batch)
+                if writer is not None:
+                    writer.close()
+            arrow.default_memory_pool().release_unused()  # what the batches took
+        return _columns(_arrow_stream(path).read_all().to_batches(), names)
+
+    def _plain(self, batches: Iterable[Any]) -> Iterator[Any]:
+        total = 0
+        try:
+            for batch in batches:
+                total += _checked_nbytes(batch, self.title)
+                self.check_size(total)
+                yield _plain_batch(batch)
+        except (load("pyarrow", "parquet").ArrowException, OSError) as error:
+            raise self.damaged(error) from error
+
+    def check_size(self, nbytes: int) -> None:
+        """Raise SpecError if the file unpacks to more than is allowed."""
+        most = allowed_nbytes(self.origin.stamp.nbytes)
+        if nbytes > most:
+            raise SpecError(
+                f"{self.title}: unpacks to {nbytes} bytes or more, where {most} are allowed, 64 "
+                "MiB and 200 times the size of the file; write the table without compression and "
+                "dictionaries"
+            )
+
+    def damaged(self, error: object) -> SpecError:
+        """Return the error for a file that cannot be read."""
+        kind = self.path.suffix
+        return SpecError(f"{self.title}: is no table in a {kind} file, or is damaged: {error}")
+
+
+def _checked_nbytes(batch: Any, title: str) -> int:
+    """Return the size of a batch without dictionaries, after checking every offset in it.
+
+    Arrow itself trusts them: a cast, a slice or `nbytes` of a damaged array reads memory outside
+    of its buffers. Thus this comes before all else.
+
+    Raises:
+        SpecError: One lies outside of its buffer, or a text is not UTF-8.
+    """
+    arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
+    total = batch.num_rows  # rows of some types take no bytes
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            array.validate(full=True)
+        except arrow.ArrowException as error:
+            raise SpecError(f"{title}: column {name!r} is damaged: {error}") from error
+        if not arrow.types.is_dictionary(array.type):
+            total += array.nbytes
+            continue
+        values = _plain_array(array.dictionary)
+        try:
+            lengths = compute.binary_length(values).cast("int64").take(array.indices)
+            total += compute.sum(lengths).as_py() or 0
+        except arrow.ArrowNotImplementedError:  # no texts
+            total += len(array) * max(1, values.nbytes // max(1, len(values)))
+    return int(total)
+
+
+def _plain_batch(batch: Any) -> Any:
+    arrays = list(map(_plain_array, batch.columns))
+    return load("pyarrow", "parquet").record_batch(arrays, names=batch.schema.names)
+
+
+def _plain_array(array: Any) -> Any:
+    """Return a valid array with the values of its dictionary, and texts in place of views."""
+    types = load("pyarrow", "parquet").types
+    if types.is_dictionary(array.type):
+        values = _plain_array(array.dictionary)
+        return type(array).from_arrays(array.indices, values).dictionary_decode()
+    kind = str(array.type)
+    if kind in {"string_view", "binary_view"}:
+        return array.cast(f"large_{kind.removesuffix('_view')}")
+    return array
+
+
+def _columns(batches: Iterable[Any], names: Sequence[str]) -> dict[str, Column]:
+    pieces: dict[str, list[Any]] = {name: [] for name in names}
+    for batch in batches:
+        for name in names:
+            pieces[name].append(batch.column(name))
+    return {name: Column(arrays) for name, arrays in pieces.items()}
+
+
+# Parquet.
+
+
+def _open_parquet(file: _File) -> TableSource:
+    parquet, arrow = load("pyarrow.parquet", "parquet"), load("pyarrow", "parquet")
+    try:
+        names = parquet.read_schema(file.path).names
+    except (arrow.ArrowException, OSError) as error:
+        raise file.damaged(error) from error
+
+    def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
+        try:
+            opened = parquet.ParquetFile(file.path)
+            nbytes, widest = _parquet_sizes(file, opened, wanted)
+        except SpecError:
+            raise
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            raise file.damaged(error) from error
+        num_rows = min(max(1, MOST_HELD_NBYTES // max(1, widest)), 1 << 20)
+        return file.columns(
+            wanted, nbytes, lambda: opened.iter_batches(num_rows, columns=list(wanted))
+        )
+
+    return file.source(names, columns)
+
+
+def _parquet_sizes(file: _File, opened: Any, names: Sequence[str]) -> tuple[int, int]:
+    """Return what columns of a Parquet file unpack to, and a bound of what a row takes.
+
+    The file may state other sizes than its pages have, so the headers of these are added up.
+    """
+    metadata = opened.metadata
+    total = widest = 0
+    with file.path.open("rb") as stream:
+        data = map_file(stream.fileno())
+    for group, number in product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        chunk, column = metadata.row_group(group).column(number), metadata.schema.column(number)
+        name = chunk.path_in_schema
+        if not any(f"{name}.".startswith(f"{each}.") for each in names):
+            continue
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+            start = chunk.dictionary_page_offset
+        pages = list(_page_sizes(data, start, start + chunk.total_compressed_size))
+        total += max(sum(pages), chunk.num_values)
+        file.check_size(total)
+        # One value of a dictionary may stand for many rows, and a text begin as that before it.
+        longest = sum(pages) // max(1, chunk.num_values)
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            longest = sum(pages)
+        elif chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+            longest = column.length
+        elif chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page and pages:
+            longest = max(longest, _longest_value(file, group, name, pages[0]))
+        if name not in names:  # a row may have many values
+            file.check_size(longest * chunk.num_values)
+        widest = max(widest, longest)
+    return total, widest
+
+
+def _longest_value(file: _File, group: int, name: str, page_nbytes: int) -> int:
+    """Return a bound of the size of the values in the dictionary of a column chunk."""
+    parquet, compute = load("pyarrow.parquet", "parquet"), load("pyarrow.compute", "parquet")
+    reader = parquet.ParquetFile(file.path, read_dictionary=[name])
+    for batch in reader.iter_batches(1024, row_groups=[group], columns=[name]):
+        array = batch.column(0)
+        while not hasattr(array, "dictionary"):  # inside of a list or a struct
+            array = array.flatten()
+            array = array[0] if isinstance(array, list) else array
+        if len(array):
+            break
+    else:
+        return 0
+    lengths = compute.binary_length(array.dictionary)
+    # In the dictionary's page four bytes stand before each; else this is another dictionary.
+    is_whole = (compute.sum(lengths).as_py() or 0) + 4 * len(lengths) == page_nbytes
+    return int(compute.max(lengths).as_py() or 0) if is_whole else page_nbytes
+
+
+def _page_sizes(data: memoryview, start: int, stop: int) -> Iterator[int]:
+    """Yield the uncompressed size of each page of a column chunk of a Parquet file.
+
+    Raises:
+        ValueError: A page header is malformed.
+    """
+    try:
+        while start < stop:
+            fields, start = _thrift_struct(data, start)
+            yield max(0, fields[2])
+            start += max(0, fields[3])
+    except (IndexError, KeyError, RecursionError) as error:
+        raise ValueError(f"malformed page header: {error!r}") from None
+
+
+def _thrift_struct(data: memoryview, at: int) -> tuple[dict[int, int], int]:
+    """Return the integers of a struct in Thrift's compact protocol by field, and its end."""
+    fields: dict[int, int] = {}
+    number = 0
+    while head := data[at]:
+        at, kind = at + 1, head & 15
+        number += head >> 4
+        if not head >> 4:
+            number, at = _varint(data, at)
+            number = number >> 1 ^ -(number & 1)
+        if 4 <= kind <= 6:
+            value, at = _varint(data, at)
+            fields[number] = value >> 1 ^ -(value & 1)
+        elif kind == 8:  # bytes
+            length, at = _varint(data, at)
+            at += length
+        elif kind == 12:
+            at = _thrift_struct(data, at)[1]
+        else:  # truth values, which stand in the head; a byte; a double. Headers have no lists.
+            at += {1: 0, 2: 0, 3: 1, 7: 8}[kind]
+    return fields, at + 1
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise IndexError("a number of more than 64 bits")
+
+
+# Arrow.
+
+
+def _open_arrow(file: _File) -> TableSource:
+    arrow = load("pyarrow", "parquet")
+    try:
+        messages = arrow.ipc.MessageReader.open_stream(_arrow_bytes(file.path))
+        file.check_size(sum(map(_message_nbytes, messages)))
+        schema = _arrow_stream(file.path).schema
+    except SpecError:
+        raise
+    except (arrow.ArrowException, OSError, struct.error, IndexError) as error:
+        raise file.damaged(error) from error
+
+    def columns(names: Sequence[str]) -> Mapping[str, Column]:
+        try:
+            table = _arrow_stream(file.path, [schema.get_field_index(each) for each in names])
+            table = table.read_all()
+        except (arrow.ArrowException, OSError) as error:
+            raise file.damaged(error) from error
+        # What takes more memory than the file was compressed; else it is mapped as it is.
+        nbytes = table.get_total_buffer_size()
+        is_compressed = nbytes > file.origin.stamp.nbytes
+        return file.columns(names, nbytes if is_compressed else 0, table.to_batches)
+
+    return file.source(schema.names, columns)
+
+
+def _arrow_bytes(path: Path) -> Any:
+    """Return the mapped bytes of an Arrow file or stream, at the start of the stream."""
+    mapped = load("pyarrow", "parquet").memory_map(str(path))
+    mapped.seek(8 if mapped.read(6) == b"ARROW1" else 0)
+    return mapped
+
+
+def _arrow_stream(path: Path, fields: Sequence[int] | None = None) -> Any:
+    """Return a reader of an Arrow file or stream over its mapped bytes."""
+    ipc = load("pyarrow", "parquet").ipc
+    options = ipc.IpcReadOptions(included_fields=fields)
+    return ipc.open_stream(_arrow_bytes(path), options=options)
+
+
+def _message_nbytes(message: Any) -> int:
+    """Return what the buffers of a message unpack to; a row counts a byte, as it may take none."""
+    data, body = memoryview(message.metadata), message.body
+    batch = _flat_field(data, _flat_root(data, 0), 2)
+    if message.type not in {"dictionary", "record batch"} or not batch:
+        return 0
+    batch = _flat_root(data, batch)
+    if message.type == "dictionary":
+        batch = _flat_root(data, _flat_field(data, batch, 1))
+    rows, buffers = _flat_field(data, batch, 0), _flat_field(data, batch, 2)
+    total = max(0, struct.unpack_from("<q", data, rows)[0]) if rows else 0
+    start = _flat_root(data, buffers) if buffers else 0
+    for number in range(struct.unpack_from("<I", data, start)[0] if buffers else 0):
+        offset, length = struct.unpack_from("<qq", data, start + 4 + 16 * number)
+        if _flat_field(data, batch, 3) and length >= 8:  # compressed
+            stated = struct.unpack_from("<q", body, offset)[0]
+            length = length if stated == -1 else stated  # -1: left as it is
+        total += max(0, length)
+    return int(total)
+
+
+def _flat_root(data: memoryview, at: int) -> int:
+    """Return where an offset in FlatBuffers leads."""
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _flat_field(data: memoryview, table: int, number: int) -> int:
+    """Return where a field of a table of FlatBuffers begins; 0 if it is left out."""
+    shape = table - struct.unpack_from("<i", data, table)[0]
+    slot = 4 + 2 * number
+    if slot >= struct.unpack_from("<H", data, shape)[0]:
+        return 0
+    offset = int(struct.unpack_from("<H", data, shape + slot)[0])
+    return table + offset if offset else 0
+
+
+# CSV.
+
+
+def _open_csv(file: _File) -> TableSource:
+    delimiter = "\t" if file.path.suffix.lower() == ".tsv" else ","
+    with file.path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
+        names = next(csv.reader(stream, delimiter=delimiter), [])
+
+    def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
+        found = _parsed_csv(file, delimiter, wanted)
+        return file.columns(wanted, found.nbytes, found.to_batches)
+
+    return file.source(names, columns)
+
+
+def _parsed_csv(file: _File, delimiter: str, names: Sequence[str]) -> Any:
+    """Read columns of a CSV file; a column of numbers has no codes such as "007" in it."""
+    arrow, parser = load("pyarrow", "parquet"), load("pyarrow.csv", "parquet")
+    try:
+        found = parser.read_csv(
+            file.path,
+            parse_options=parser.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=parser.ConvertOptions(
+                column_types=dict.fromkeys(names, arrow.large_string()),
+                include_columns=list(names),
+                strings_can_be_null=False,
+            ),
+        )
+    except (arrow.ArrowInvalid, arrow.ArrowKeyError) as error:  # the latter: no UTF-8
+        raise file.damaged(error) from error
+    data = file.path.read_bytes()
+    num_quotes, num_lines = data.count(b'"'), data.count(b"\n")
+    # Cells with several lines (the first line has the names) may be due to an open quote.
+    if num_quotes % 2 or (num_quotes and num_lines > found.num_rows + 1):
+        check_quotes(file.path, delimiter, file.title)
+    return arrow.table({name: _numbers_if_any(found[name]) for name in names})
+
+
+def _numbers_if_any(texts: Any) -> Any:
+    """Return a text column as numbers if all texts are numbers or empty (null)."""
+    arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
+    filled = compute.if_else(compute.equal(texts, ""), None, texts)
+    if filled.null_count == len(filled):
+        return texts
+    for pattern, kind in ((_INTEGER, arrow.int64()), (_NUMBER, arrow.float64())):
+        matches = compute.match_substring_regex(filled, pattern)
+        codes = compute.match_substring_regex(filled, _LEADING_ZERO)
+        if compute.all(matches).as_py() and not compute.any(codes).as_py():
+            try:
+                numbers = filled.cast(kind)
+            except arrow.ArrowInvalid:  # an integer of more than 64 bits
+                break
+            return numbers if kind == arrow.int64() or _are_exact(filled) else texts
+    return texts
+
+
+def _are_exact(numbers: Any) -> bool:
+    """Return whether 64-bit floats hold all digits of numbers that are texts, or null."""
+    compute = load("pyarrow.compute", "parquet")
+    short = compute.less_equal(compute.binary_length(numbers), SURE_DIGITS)
+    plain = compute.invert(compute.match_substring(numbers, "e", ignore_case=True))
+    # Few columns have such numbers; comparing one takes as long as parsing a hundred.
+    rest = numbers.filter(compute.invert(compute.and_(short, plain))).drop_null()
+    return all(is_exact_float(text) for chunk in rest.chunks for text in chunk.to_pylist())
+
+
+# Arrays, lists and frames.
+
+
+def _open_npy(file: _File) -> TableSource:
+    try:
+        array = np.lib.format.open_memmap(file.path, "r")
+    except (ValueError, OSError, TokenError) as error:
+        raise file.damaged(error) from error
+    if array.ndim and array.size == 0 < len(array):  # any number of rows would hold nothing
+        raise SpecError(f"{file.title}: expected values in each row, found {array.shape}")
+    location = file.origin.location
+    stem = Path(location if is_local(location) else file_name(location)).stem
+    # Arrays are fields of their own format, single numbers are values.
+    arrays = _columns_of_array(array, stem if array.ndim == 1 else f"{stem}.npy")
+    return file.source(
+        list(arrays),
+        lambda names: {name: Column([_piece_of(arrays[name])]) for name in names},
+        in_order=array.dtype.names is None,
+    )
+
+
+def _columns_of_array(array: np.ndarray, name: str) -> dict[str, np.ndarray]:
+    if not array.ndim:
+        raise ValueError("expected an array with a row for each sample, got a single value")
+    if array.dtype.names is not None:
+        return {each: array[each] for each in array.dtype.names}
+    return {name: array}
+
+
+def _piece_of(values: Any) -> Any:
+    """Return an array, a list or another library's column as a piece of a column."""
+    if type(values).__module__.partition(".")[0] == "pyarrow":
+        return _plain_array(
+            values.combine_chunks() if hasattr(values, "combine_chunks") else values
+        )
+    if hasattr(values, "__array__"):
+        values = np.asarray(values)
+        if values.dtype.kind in "biuf":
+            return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+        if values.dtype.kind in "mM":  # nanoseconds would become integers
+            values = values.astype(f"{values.dtype.kind}8[us]")
+        values = values.tolist()
+    items = list(values)
+    packed = pack(items)
+    return packed if isinstance(packed, RaggedText | np.ndarray) else items
+
+
+def _arrow_of_frame(frame: Any) -> Any:
+    """Return a data frame as a pyarrow table."""
+    arrow = load("pyarrow", "parquet")
+    kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+    try:
+        if kind == "pandas DataFrame":  # of whose index the names count
+            named = any(name is not None for name in frame.index.names)
+            return arrow.Table.from_pandas(frame, preserve_index=named)
+        if not hasattr(frame, "__arrow_c_stream__"):
+            raise TypeError("it hands out no Arrow stream")
+        return arrow.table(frame)
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(
+            f"join: a {kind} cannot be joined: {error}; expected a data frame whose columns have "
+            "values of one type each, such as .to_frame() makes of a series and .collect() of a "
+            "lazy frame; a dict of lists takes values of all kinds"
+        ) from error
+
+
+_FILES: dict[str, Callable[[_File], TableSource]] = {
+    ".parquet": _open_parquet,
+    ".pq": _open_parquet,
+    ".arrow": _open_arrow,
+    ".feather": _open_arrow,
+    ".ipc": _open_arrow,
+    ".csv": _open_csv,
+    ".tsv": _open_csv,
+    ".npy": _open_npy,
+}
+
+
+# Tables beside shards.
+
+
+def beside_shards(
+    pattern: str,
+    datasets: Sequence[Any],
+    *,
+    missing: str,
+    cache: ShardCache | None = None,
+    stamp: FileStamp | None = None,
+) -> TableSource:
+    """Open the tables beside the shards of a dataset as one table.
+
+    Args:
+        pattern: Path or URL of a table, relative to the folder of its shard, with `{shard}` for
+            the name of the shard without `.tar`.
+        datasets: The datasets, each shard of which counts once.
+        missing: "error", or something else to pass over shards without a table.
+        cache: As for `table_source`, like the following.
+        stamp: What all files together must have.
+
+    Returns:
+        All rows, with the columns that all tables have.
+
+    Raises:
+        ValueError: The pattern has no `{shard}`, or a table is missing or damaged.
+        FetchError: A table cannot be fetched.
+        SpecError: The files are not those with the stamp.
+    """
+    if "{shard}" not in pattern:
+        raise ValueError(
+            f"join_tables: expected a pattern such as '{{shard}}.parquet', got "
+            f"{display_url(pattern)!r}; one table for all shards is joined by join()"
+        )
+    shards = dict.fromkeys(url for dataset in datasets for url in dataset.shards.urls)
+    locations = [table_beside(pattern, shard) for shard in shards]
+
+    def is_there(location: str) -> bool:
+        try:
+            return _fetched(location, cache).exists()
+        except AbsentError:
+            return False
+        finally:
+            if cache is not None:
+                cache.release()
+
+    with DaemonThreadPool(_FETCHED_AT_ONCE, "wids-tables") as pool:
+        flags = list(pool.map(is_there, locations))
+    there = [location for location, found in zip(locations, flags, strict=True) if found]
+    lost = [location for location, found in zip(locations, flags, strict=True) if not found]
+    if lost and (missing == "error" or not there):
+        raise ValueError(
+            f"join_tables: {len(lost)} of {len(locations)} shards have no table, the first would "
+            f'be {display_url(lost[0])}; missing="drop" leaves out samples without a row'
+        )
+    # One after the other: the next may evict a file that is not open yet.
+    sources = [_file_source(location, cache) for location in there]
+    found = _stamp_of_all(there, sources)
+    if stamp is not None and stamp.digest != found.digest:
+        raise SpecError(
+            f"{display_url(pattern)}: the tables beside the shards have changed since they were "
+            "joined; join them again, or restore the files"
+        )
+    names = [name for name in sources[0].names if all(name in source.names for source in sources)]
+
+    def read(wanted: Sequence[str]) -> Table:
+        tables = [source.read(wanted).columns for source in sources]
+        columns = {
+            name: Column([piece for table in tables for piece in table[name].stored])
+            for name in wanted
+        }
+        return Table(columns, Origin(pattern, found, is_pattern=True))
+
+    some = dict.fromkeys(name for source in sources for name in source.names if name not in names)
+    lacking = ""
+    if some:
+        first = next(iter(some))
+        others = [source.title for source in sources if first not in source.names]
+        lacking = (
+            f"join_tables: no sample gets {', '.join(map(repr, some)):.200}, which not all tables "
+            f"have; {len(others)} of {len(sources)} lack {first!r}, the first is {others[0]}; add "
+            "the column there, or name the wanted ones by fields="
+        )
+    return TableSource(names, read, f"the tables {display_url(pattern)}", lacking=lacking)
+
+
+def _stamp_of_all(locations: Sequence[str], sources: Sequence[TableSource]) -> FileStamp:
+    """Return one stamp for several files, which depends on their names and contents."""
+    nbytes, digest = 0, hashlib.sha256()
+    for location, source in zip(locations, sources, strict=True):
+        if source.stamp is not None:
+            nbytes += source.stamp.nbytes
+            line = f"{base_name(location)} {source.stamp.digest}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+    return FileStamp(nbytes, digest.hexdigest())
+
+
+def table_beside(pattern: str, shard: str) -> str:
+    """Return the location of the table of a shard.
+
+    >>> table_beside("{shard}.parquet", "https://host/a/00000.tar?key=1")
+    'https://host/a/00000.parquet?key=1'
+    >>> table_beside("../meta/{shard}.csv", "s3://bucket/a/00000.tar.gz")
+    's3://bucket/meta/00000.csv'
+    >>> table_beside("{shard}", "https://host/file:x.tar")
+    'https://host/file:x'
+    """
+    path = without_query(shard)
+    file = local_path(shard).name if is_local(shard) else PurePosixPath(path).name
+    name = re.sub(r"\.tar(\.gz|\.zst)?$", "", file)
+    # What the pattern itself says counts: a shard may be called "file:x.tar" or "~x.tar".
+    if scheme_of(pattern):
+        return pattern.replace("{shard}", name)
+    pattern = os.path.expanduser(pattern)  # noqa: PTH111 (which raises for an unknown user)
+    table = pattern.replace("{shard}", name)
+    if is_local(shard):
+        return str(local_path(shard).absolute().parent / table)
+    if pattern.startswith("/"):
+        return table
+    return f"{join(folder_of(shard), f'./{table}')}{shard[len(path) :]}"
