@@ -235,7 +235,7 @@ def jobs():
     job = {"lengths": [20] * 100, "ranks": 1, "epochs": list(range(200))}
     yield "2,000 samples in 100 shards, 200 epochs", job, successive
     lengths, costs, shapes = [1000] * 400, lognormal(400_000), shapes_of(400_000)
-    job = {"lengths": lengths, "ranks": 8, "lanes": 1, "steps": 64}
+    job = {"lengths": lengths, "ranks": 8, "lanes": 1, "steps": 256}
     for name in ("cost", "pack"):
         plan = {"cost": costs.tolist(), "max_cost": 16384, "pack": name == "pack"}
         yield (
