@@ -124,16 +124,12 @@ class Column:
             blocks += [piece.hashes(each, min(each + _HASHED_AT_ONCE, count)) for each in starts]
         return np.concatenate(blocks)
 
-    def first_values(self) -> list[Any]:
-        """Return the first value of each piece that is not null."""
-        firsts = [0 if each.nulls is None else int(np.argmin(each.nulls)) for each in self._pieces]
-        values = [piece.at(row) for piece, row in zip(self._pieces, firsts, strict=True)]
-        return [value for value in values if value is not None]
-
     @property
     def holds_bytes(self) -> bool:
-        """Whether the values are bytes, as far as the first ones tell."""
-        return any(isinstance(value, bytes) for value in self.first_values()[:1])
+        """Whether the values are bytes, as far as the first one tells."""
+        values = map(self.at, range(len(self)))
+        first = next((value for value in values if value is not None), None)
+        return isinstance(first, bytes)
 
     def arrow(self) -> Any:
         """Return the values as an array of pyarrow; those of several types as texts.
@@ -615,16 +611,6 @@ class TableRows:
         kept = {n: column for n, column in self.fields.items() if field_kind(n) != "array"}
         columns = {name: self.table.columns[column].arrow() for name, column in kept.items()}
         return load("pyarrow", "sql").table(columns)
-
-    def plain_kind(self, field: str) -> type:
-        """Return the type of the values of a field; str for values that are written as JSON."""
-        column = self.table.columns[self.fields[field]]
-        if column.holds_bytes:
-            return bytes
-        kinds = set(map(type, column.first_values())) if column.kind == "numbers" else set()
-        if kinds and kinds <= {int, float}:
-            return float if float in kinds else int
-        return bool if kinds == {bool} else str
 
     def gather(self, rows: Integers, extension: str) -> Values:
         """Return one field of a batch, decoded."""
