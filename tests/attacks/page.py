@@ -10,7 +10,7 @@ from helpers.browsing import Browsing, browsing
 from helpers.hostile import write_hostile
 
 from attacks.runner import BOUNDED, REFUSED, Family, Scene, Wrong
-from wids.browse.handlers import PARAMETERS
+from wids.browse.columns import PARAMETERS
 
 NUMBERS = (
     "0",
