@@ -270,7 +270,7 @@ def test_the_page_lists_the_formats_that_were_streams() -> None:
     """The page lists the formats that 0.1.11 decoded and those decoded now."""
     page = (REPOSITORY / "docs" / "coming-from-wids-0.1.11.md").read_text()
     section = page.partition("## Formats that were streams")[2].partition("```")[0]
-    old, new = (set(re.findall(r"`(\.\w+)`", part)) for part in section.split("All\nother fields"))
+    old, new = (set(re.findall(r"`(\.\w+)`", part)) for part in section.split("all other fields"))
     decode = wids.SampleDecoder()
     decoded = {suffix for suffix in FORMAT_OF if decode.decoder_of(suffix) is not io.BytesIO}
     assert old <= decoded

@@ -10,7 +10,7 @@ from helpers.browsing import Browsing, browsing
 from helpers.hostile import write_hostile
 
 from attacks.runner import BOUNDED, REFUSED, Family, Scene, Wrong
-from wids.browse.columns import PARAMETERS
+from wids.browse.columns import ENDPOINTS
 
 NUMBERS = (
     "0",
@@ -79,8 +79,8 @@ def _value(chance: random.Random, name: str) -> str:
 def _question(scene: Scene) -> Callable[[], str]:
     """Ask any endpoint with any parameters, known and unknown, once or twice."""
     chance, server = scene.chance, scene.shared
-    endpoint = chance.choice(list(PARAMETERS))
-    known = PARAMETERS[endpoint].split()
+    endpoint = chance.choice(list(ENDPOINTS))
+    known = ENDPOINTS[endpoint].split()
     names = chance.sample(known, chance.randrange(len(known) + 1))
     if endpoint in {"raw", "thumb", "sample", "picture"} and chance.random() < 0.7:
         names = [*names, *({"i", "f"} & set(known))]

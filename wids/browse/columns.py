@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "ENDPOINTS",
     "INTEGERS",
     "NUMBERS",
     "PARAMETERS",
@@ -39,7 +40,7 @@ _ORDER = (
     "order seed epoch rank replicas interleave lanes chunksize where q marks inside near far shard "
     "missing broken sort"
 )
-_ENDPOINTS = {
+ENDPOINTS = {
     "dataset": "",
     "facets": _ORDER,
     "groups": f"by across {_ORDER}",
@@ -56,7 +57,7 @@ _ENDPOINTS = {
     "words": "before kind",
 }
 # Those of the page's own URLs, too. A column of such a name is in quotes there.
-PARAMETERS = frozenset(" ".join(["compare view shards size token", *_ENDPOINTS.values()]).split())
+PARAMETERS = frozenset(" ".join(["compare view shards size token", *ENDPOINTS.values()]).split())
 INTEGERS = ("bigint", "integer", "hugeint", "ubigint", "smallint", "tinyint", "uinteger")
 NUMBERS = (*INTEGERS, "double", "float", "decimal")
 _NULL = "null"  # in the parameter of a column: samples without a value
@@ -211,7 +212,7 @@ def check_parameters(endpoint: str, query: Mapping[str, str]) -> None:
     ...
     ValueError: unknown parameter 'field'; 'picture' takes f, i
     """
-    known = _ENDPOINTS[endpoint].split()
+    known = ENDPOINTS[endpoint].split()
     for name in query:
         # Others than those of the page are columns, of which values are wanted.
         is_pick = "where" in known and name not in PARAMETERS

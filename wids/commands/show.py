@@ -19,7 +19,7 @@ from wids.display.fieldview import (
 )
 from wids.display.mediaview import checked_image
 from wids.display.shapes import overlay_of
-from wids.display.thumbnails import thumbnail
+from wids.display.thumbnails import CUT_IS_SAID, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def draw_pictures(
             lines.append(clean(error))
             continue
         lines += _drawn(small, screen, rows)
+        lines += [CUT_IS_SAID] if small.is_cut else []
         lines += _legend(small, screen, label_names(class_names, field_names(sample)))
         if overlay is not None and overlay.field == extension:
             if over is not None:

@@ -33,7 +33,7 @@ from wids.display.fieldview import (
     view_field,
 )
 from wids.display.shapes import Overlay, overlay_of
-from wids.display.thumbnails import Thumbnail, thumbnail
+from wids.display.thumbnails import CUT_IS_SAID, Thumbnail, thumbnail
 from wids.errors import DecodeError
 
 __all__ = ["DatasetFacts", "Markup", "SampleView", "dataset_html", "sample_html", "show", "tag"]
@@ -386,8 +386,10 @@ class _Pictures:
             style="max-width:100%;height:auto;border-radius:4px;margin:0;display:block"
             + (";image-rendering:pixelated" if scale > 1 else ""),
         )
-        legend = _legend(picture, self._class_names) if self._legends else []
-        return tag("div", drawn, legend) if legend else drawn
+        below = _legend(picture, self._class_names) if self._legends else []
+        if picture.is_cut:
+            below = [*below, tag("div", CUT_IS_SAID, style=BAD)]
+        return tag("div", drawn, below) if below else drawn
 
 
 def _legend(picture: Thumbnail, class_names: ClassNames | None) -> list[Markup]:

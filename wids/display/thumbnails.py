@@ -33,7 +33,14 @@ from wids.display.pixels import (
 )
 from wids.errors import DecodeError
 
-__all__ = ["MAX_AVERAGED_PIXELS", "Thumbnail", "film_strip", "makes_picture", "thumbnail"]
+__all__ = [
+    "CUT_IS_SAID",
+    "MAX_AVERAGED_PIXELS",
+    "Thumbnail",
+    "film_strip",
+    "makes_picture",
+    "thumbnail",
+]
 
 JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # distinct colours of a picture that counts as a drawing, not a photograph
@@ -63,6 +70,9 @@ STRIP_FRAMES, STRIP_COLUMNS = 8, 4
 MAX_BAND_PIXELS = 1 << 22  # that are read at a time where some are picked
 MAX_SIDE = 4096  # pixels
 MAX_ARRAY_SIDE = 1024  # of larger arrays, every n-th row and column is taken
+
+
+CUT_IS_SAID = "This file is cut: it is drawn as far as it goes."
 
 
 @dataclass(frozen=True)
