@@ -874,3 +874,15 @@ def test_the_last_batch_leaves_one_state_on_all_ranks():
         iterators.append(one_pass.state_dict())
     assert states == iterators == [states[0]] * 4
     assert states[0]["consumed"] == 14
+
+
+@pytest.mark.parametrize("streams", [2, 3, 5])
+def test_no_rank_repeats_a_sample_of_its_own(streams: int) -> None:
+    """Repeats are of other ranks also where the streams do not divide the ranks."""
+    for count, ranks in [(n, r) for n in range(20, 50) for r in range(2 * streams, 10)]:
+        for rank in range(ranks):
+            sampler = DistributedShardSampler(
+                range(count), ranks, rank, lengths=[count // 2, count - count // 2], streams=streams
+            )
+            drawn = list(sampler)
+            assert len(set(drawn)) == len(drawn), (count, ranks, rank)

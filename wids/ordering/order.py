@@ -499,9 +499,11 @@ class Share:
         positions: Integers = begins + numbers
         if positions.size and positions[-1] >= self.num_samples:
             # Of the step before, hence of a shard that is in the cache; and of a rank beside it in
-            # its stream, so that no rank has a sample twice.
-            neighbour = (int(numbers[-1]) + self.streams) % self.num_replicas
-            filling = int(begins[-1]) - self.num_replicas + neighbour
+            # its stream, so that no rank has a sample twice. There it may have had another number.
+            begin = int(begins[-1]) - self.num_replicas
+            before = int(self._in_step(np.array([begin]))[0])
+            beside = before + self.streams
+            filling = begin + (beside if beside < self.num_replicas else before % self.streams)
             if filling < 0:  # fewer samples than ranks
                 filling = self.start + int(numbers[-1]) % (self.num_samples - self.start)
             positions[-1] = filling
