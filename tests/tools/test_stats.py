@@ -47,7 +47,8 @@ def test_figures_are_those_of_the_members(
         (None, classes[None]),
         *((n, classes[n]) for n in (0, 3, 1, 2)),
     ]
-    assert main(["info", str(tmp_path), "--stats", "--values", "cls, length(txt) > 20"]) == 0
+    asked = ["--values", "cls", "--values", "length(txt) > 20"]  # as "cls, length(txt) > 20"
+    assert main(["info", str(tmp_path), "--stats", *asked]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ["sample", "40"] in [line.split()[:2] for line in lines]
     assert ["3", "True", "2"] in map(str.split, lines)

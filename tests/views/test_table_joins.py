@@ -281,7 +281,9 @@ def test_equal_numbers_of_different_types_are_joined(make_shard: Callable[..., P
     assert [s[".cls"] for s in dataset.select_keys(["1"], column=".half.json")] == [2]
 
 
-def test_missing_rows_are_an_error_left_out_or_none(dataset: wids.ShardListDataset) -> None:
+def test_missing_rows_are_an_error_left_out_or_none(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
     """The message says how many, and names the first key, and what the table begins with."""
     table = frame()[frame().key.isin(["k02", "k07", "k09"])]
     with pytest.raises(ValueError, match=r"9 of 12 samples .*'k00'; column 'key' begins.*drop"):
@@ -310,6 +312,13 @@ def test_missing_rows_are_an_error_left_out_or_none(dataset: wids.ShardListDatas
     empty = frame().iloc[:0]
     assert len(dataset.join(empty, missing="drop")) == 0
     assert dataset.join(empty, missing="fill")[3][".width"] is None
+    assert len(dataset.join(empty, missing="fill").filter("width is null")) == COUNT
+    nothing = dataset.join({"key": [], "width": []}, missing="fill")
+    assert len(nothing.filter("width is null")) == COUNT
+    pyarrow.parquet.write_table(
+        pa.table({"key": pa.array([], pa.string())}), tmp_path / "t.parquet"
+    )
+    assert len(dataset.join(tmp_path / "t.parquet", missing="fill")) == COUNT
     with pytest.raises(ValueError, match="12 of 12 samples have no row"):
         dataset.join(empty)
 

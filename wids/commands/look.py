@@ -77,7 +77,7 @@ def _statistics(
         return None, None
     with wids.open(source, cache_dir=args.cache_dir, **rules_given(args)) as samples:
         sizes = field_sizes(samples) if args.stats else None
-        return sizes, None if args.values is None else value_counts(samples, args.values)
+        return sizes, None if args.values is None else value_counts(samples, ", ".join(args.values))
 
 
 def ls(args: Arguments) -> int:
@@ -243,7 +243,10 @@ def add_info(commands: Any) -> None:
         "--stats", action="store_true", help="add the number and the sizes of each field"
     )
     parser.add_argument(
-        "--values", metavar="SQL", help="count the values of columns, such as cls or json.source"
+        "--values",
+        action="append",
+        metavar="SQL",
+        help="count the values of columns, such as cls or json.source; may be given several times",
     )
     add_cache_dir(parser)
     add_rules(parser)

@@ -362,6 +362,8 @@ def _parquet_sizes(file: _File, opened: Any, names: Sequence[str]) -> tuple[int,
     for group, number in product(range(metadata.num_row_groups), range(metadata.num_columns)):
         chunk, column = metadata.row_group(group).column(number), metadata.schema.column(number)
         name = chunk.path_in_schema
+        if not metadata.row_group(group).num_rows:  # of which no page is read
+            continue
         if not any(f"{name}.".startswith(f"{each}.") for each in names):
             continue
         start = chunk.data_page_offset

@@ -143,7 +143,7 @@ class Column:
             found = pa.concat_tables(columns, promote_options="permissive")["values"]
         except (pa.ArrowException, TypeError):
             texts = [pa.array(map(_text_of, chunk.to_pylist()), pa.string()) for chunk in chunks]
-            found = pa.chunked_array(texts)
+            found = pa.chunked_array(texts, pa.string())  # a type also where there is no row
         zoned = pa.types.is_timestamp(found.type) and found.type.tz is not None
         return compute.local_timestamp(found) if zoned else found
 
