@@ -52,7 +52,7 @@ class StoreSettings:
         Raises:
             FetchError: It is no table of these settings.
         """
-        known = {each.name: each.type for each in fields(cls) if each.name != "pattern"}
+        known = {each.name for each in fields(cls)} - {"pattern"}
         if not pattern.startswith(("s3://", "s3a://")) or not isinstance(table, dict):
             raise FetchError(
                 f'{where}: expected tables such as ["s3://bucket"] or ["s3://team-*"], got '
