@@ -252,6 +252,33 @@ def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):
     assert not page.get_by_role("dialog").is_visible()
 
 
+def test_a_page_left_while_its_answer_arrives_does_not_replace_the_next(
+    served: Browsing, open_page: Open
+):
+    """A page left between the head and the body of its answer is not shown as a failure."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    page.evaluate(
+        """() => {
+          const fetched = window.fetch;
+          window.fetch = async (url, options) => {
+            const response = await fetched(url, options);
+            if (!url.includes("at=60")) return response;
+            document.querySelector("[data-key=End]").click();
+            const read = response.json.bind(response);
+            const there = () => document.querySelector("[data-position='180']");
+            const late = async () => { while (!there()) await new Promise(requestAnimationFrame); };
+            response.json = () => read().finally(() => late().then(() => { window.told = true; }));
+            return response;
+          };
+        }"""
+    )
+    page.keyboard.press("n")
+    wait_until(page, "window.told === true")
+    assert keys_shown(page)[0] == "set/00180"
+    assert not page.get_by_text("This cannot be shown").is_visible()
+
+
 def columns(page: Any) -> int:
     boxes = "[...document.querySelectorAll('.tile')].map(tile => tile.getBoundingClientRect().top)"
     tops = page.evaluate(boxes)

@@ -6,14 +6,11 @@ export async function ask(name, query = {}, signal = undefined) {
   for (const [key, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") parameters.set(key, value);
   }
-  let response;
-  try {
-    response = await fetch(`api/${name}?${parameters}`, { signal });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. Was `wids browse` ended?");
-  }
-  const answer = await response.json().catch(() => ({ error: `status ${response.status}` }));
+  // A view may be left before the answer has begun, and between its head and its end.
+  const unless = (left, other) => { if (left.name === "AbortError") throw left; return other; };
+  const response = await fetch(`api/${name}?${parameters}`, { signal }).catch((error) => unless(error, null));
+  if (!response) throw new Error("The server does not answer. Was `wids browse` ended?");
+  const answer = await response.json().catch((error) => unless(error, { error: `status ${response.status}` }));
   if (!response.ok) throw Object.assign(new Error(answer.error ?? `status ${response.status}`), { answer });
   return answer;
 }
