@@ -636,3 +636,18 @@ def test_numbers_that_fit_into_no_parquet_column_are_named(tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"x\.parquet: expected values that fit into one column"):
         column.join([tmp_path / "1", tmp_path / "2"])
     assert not column.path.exists()
+
+
+def test_an_output_without_a_sample_says_why(tmp_path: Path) -> None:
+    """Where the function fails for all samples, the error has the first reason."""
+    with wids.ShardWriter(f"{tmp_path}/a-%d.tar") as writer:
+        writer.write({"__key__": "k0", ".cls": 3})
+    dataset = wids.ShardListDataset(tmp_path)
+    with pytest.raises(ValueError, match=r"1 failed, the first: sample 0, key 'k0'.*KeyError"):
+        wids.map_samples(
+            dataset,
+            lambda sample: sample[".txt"],
+            f"{tmp_path}/b-%d.tar",
+            on_error="skip",
+            workers=1,
+        )

@@ -125,7 +125,7 @@ def test_fields_of_a_saved_join_are_extensions(
     document = json.loads(path.read_text())
     document["datasets"][1]["fields"] = ".txt"
     path.write_text(json.dumps(document))
-    with pytest.raises(wids.SpecError, match=r"j\.json.*expected a list of extensions"):
+    with pytest.raises(wids.SpecError, match=r"j\.json.*expected a list, each item a text"):
         wids.open(path)
 
 
@@ -309,7 +309,7 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"slots": 7}, "a list of objects"),
+        ({"slots": 7}, "a list, each item an object"),
         ({"slots": []}, "at least one"),
         ({"slots": None, "datasets": []}, "at least one"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"range": [0, 9, 0]}}]}, "a range"),
@@ -322,11 +322,11 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
         (with_step({"join": 0}), "a later slot"),
         (with_step({"before": [0]}), "a later slot"),
         (with_step({"before": [], "after": [7]}), "a later slot"),
-        (with_step({"after": 1}), "a list of numbers of slots"),
+        (with_step({"after": 1}), "a list, each item a count"),
         (with_step({"names": {".a": []}}), "a new name and the fields"),
         (with_step({"names": {".a": [".b"], ".c": [".b"]}}), "'.b' 2 times"),
         (with_step({"names": {"a": [".b"]}}), "starts with a dot"),
-        (with_step({"names": [".b"]}), "an object with a list"),
+        (with_step({"names": [".b"]}), "an object, each value a list"),
         (with_step(*[{"names": {".b": [".b"]}}] * 101), "at most 100 steps"),
         ({"arrays": {"file": "none.rows"}}, "No such file"),
         ({"arrays": {"file": "train.json"}}, "no file of arrays"),

@@ -895,7 +895,17 @@ def test_what_is_no_frame_is_refused(dataset: wids.ShardListDataset, frame: Any)
         dataset.join(frame)
 
 
-def test_new_names_begin_with_a_dot(dataset: wids.ShardListDataset) -> None:
-    """A field of another dataset is renamed to a field, which filters can name."""
-    with pytest.raises(ValueError, match="rename: a field begins with a dot, got 'label'"):
-        dataset.join(dataset, rename={".cls": "label"})
+def test_columns_are_told_apart_by_case(dataset: wids.ShardListDataset) -> None:
+    """Two columns have two names in SQL; a column that hides a field of the samples is an error."""
+    both = dataset.join({"key": KEYS, "Q": range(COUNT), "q": range(COUNT, 0, -1), "__x__": KEYS})
+    row = both.sql("select q, q_2, __x__ from samples order by index limit 1").arrow().to_pylist()
+    assert row == [{"q": both[0][".Q"], "q_2": both[0][".q"], "__x__": both[0][".__x__"]}]
+    with pytest.raises(wids.SpecError, match=r"'\.cls' and '\.CLS' differ by case alone.*rename="):
+        dataset.join({"key": KEYS, "CLS": range(COUNT)})
+
+
+def test_times_of_numpy_in_a_list_are_those_of_python(dataset: wids.ShardListDataset) -> None:
+    """Dates stay dates, and nanoseconds become no integers."""
+    days = [np.datetime64("2020-01-01", unit) for unit in ("D", "ns", "s")] * 4
+    found = dataset.join({"key": KEYS, "day": days}).column(".day")
+    assert {str(each)[:10] for each in found} == {"2020-01-01"}

@@ -118,7 +118,7 @@ def _define_side(
         start += part.num_rows
         if not tables:
             continue
-        if number and part.fields is not None:
+        if number and part.fields is not None and part.table is None:
             columns = _of_fields(columns, {*map(column_name, part.fields)})
         index = "s._at"
         if side.rows is not None:

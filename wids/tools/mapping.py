@@ -492,7 +492,10 @@ def _to_shards(
     if not failures:
         if not done.entries:
             journal.remove()
-            raise ValueError(f"{pattern}: no sample is left, no spec was written")
+            why = f"; {done.num_skipped} failed, the first: " if done.skipped else ""
+            raise ValueError(
+                f"{pattern}: no sample is left, no spec was written{why}{''.join(done.skipped[:1])}"
+            )
         header = header_of(make.samples)
         if not _keeps_classes(make, found.values(), len(classes_by_column(header))):
             if names := class_names(header):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.warn import warn
-from wids.errors import WidsError
+from wids.errors import SpecError, WidsError
 from wids.reading.samplesequence import is_near
 from wids.views.classes import other_classes
 from wids.views.plan import Add, Call, Rename, Slots, first_names, in_both, names_after, slots_of
@@ -115,7 +115,8 @@ def check_fields(left: Any, right: Any, step: Add) -> None:
         step: How they are merged.
 
     Raises:
-        SpecError: Both sides have a field of one name, and none is to replace the other.
+        SpecError: Both sides have a field of one name, and none is to replace the other; or fields
+            of them differ by case alone.
     """
     from wids.codecs.formats import is_class
 
@@ -131,6 +132,13 @@ def check_fields(left: Any, right: Any, step: Add) -> None:
     twice = [name for name in names if name in (mine or ())]
     if twice and not step.replace:
         raise in_both(twice)
+    folded = {name.lower(): name for name in mine or ()}
+    if alike := [name for name in names if folded.get(name.lower(), name) != name]:
+        other = folded[alike[0].lower()]
+        raise SpecError(
+            f"join: {other!r} and {alike[0]!r} differ by case alone, which SQL cannot tell apart; "
+            f"pass rename={{{alike[0]!r}: '.other'}}, or fields= without it"
+        )
     if step.of_table:
         return
     if step.replace:

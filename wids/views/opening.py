@@ -83,83 +83,41 @@ _MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MOST_SAMPLES
+# What the objects of a document hold: a type; [kind], a list of such items; {str: kind}, an object
+# of such values; `object` for what is checked where it is used.
+_SAID: dict[str, Any] = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
+_SAID |= {"lineage": object, "classes": str}
+_PLAN = _SAID | {"datasets": [dict], "slots": [dict], "arrays": dict}
+_CHANGES = _SAID | dict.fromkeys(["base", "exclude", "patch", "append"], object)
+_DATASET: dict[str, Any] = dict.fromkeys(["spec", "versions", *USUAL_RULES], object)
+_DATASET |= {"shardlist": list, "nsamples": int, "digest": str}
+_DATASET |= {"options": dict, "fields": [str], "contents": dict}
+_TABLE: dict[str, Any] = {"table": object, "tables": object, "nbytes": int, "digest": str}
+_TABLE |= {"nrows": int, "beside": [int], "fields": {str: str}, "on": list}
+_SLOT: dict[str, Any] = {"sources": [dict], "rows": dict}
+_SOURCE: dict[str, Any] = {"dataset": int, "name": str, "steps": [dict]}
+_STEP: dict[str, Any] = {"names": {str: [str]}, "before": [int], "after": [int], "join": int}
+_STEP |= {"none": [str], "rename": {str: str}}
+_STEP |= dict.fromkeys(["replace", "aligned", "of_table"], bool)
+_KINDS = {int: "a count", str: "a text", bool: "true or false", list: "a list", dict: "an object"}
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_fits(each, kind[0]) for each in value)
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_fits(each, kind[str]) for each in value.values())
+    if kind is int:
+        return type(value) is int and 0 <= value < MOST_SAMPLES
+    return isinstance(value, kind)
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _are_slots(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_count, value))
-
-
-def _are_objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_are_texts, value.values()))
-
-
-def _are_columns(value: Any) -> bool:
-    named = isinstance(value, dict) and all(name[:1] == "." for name in value)
-    return named and _are_texts([*value.values()])
-
-
-_COUNT = "a count", _is_count
-_TEXT = "a text", _is_text
-_TEXTS = "a list of texts", _are_texts
-_SLOTS = "a list of numbers of slots", _are_slots
-_OBJECT = "an object", lambda value: isinstance(value, dict)
-_OBJECTS = "a list of objects", _are_objects
-_FLAG = "true or false", lambda value: isinstance(value, bool)
-_ANY = "anything", lambda _: True  # what is checked where it is used
-_PAIR = "a field and a column", lambda value: isinstance(value, list) and len(value) == 2
-# What the objects of a document hold.
-_Kinds = dict[str, tuple[str, Callable[[Any], bool]]]
-_SAID: _Kinds = {"wids_version": _ANY, "name": _TEXT, "nsamples": _COUNT, "made": _TEXTS}
-_SAID |= {"lineage": _ANY, "classes": _TEXT}
-_PLAN = _SAID | {"datasets": _OBJECTS, "slots": _OBJECTS, "arrays": _OBJECT}
-_CHANGES = _SAID | dict.fromkeys(["base", "exclude", "patch", "append"], _ANY)
-_DATASET: _Kinds = {
-    **dict.fromkeys(["spec", *USUAL_RULES], _ANY),
-    "shardlist": ("a list of shards", lambda value: isinstance(value, list)),
-    "nsamples": _COUNT,
-    "digest": _TEXT,
-    "options": _OBJECT,
-    "fields": ("a list of extensions", _are_texts),
-    "contents": _OBJECT,
-    "versions": _ANY,
-}
-_TABLE: _Kinds = {
-    **dict.fromkeys(["table", "tables"], _ANY),
-    "nbytes": _COUNT,
-    "digest": _TEXT,
-    "nrows": _COUNT,
-    "beside": _SLOTS,
-    "fields": ("an object with the column of each field", _are_columns),
-    "on": _PAIR,
-}
-_SLOT: _Kinds = {"sources": _OBJECTS, "rows": _OBJECT}
-_SOURCE: _Kinds = {"dataset": _COUNT, "name": _TEXT, "steps": _OBJECTS}
-_STEP: _Kinds = {
-    "names": ("an object with a list of extensions for each", _are_names),
-    "before": _SLOTS,
-    "after": _SLOTS,
-    "join": _COUNT,
-    "none": _TEXTS,
-    "rename": (
-        "an object of extensions",
-        lambda v: isinstance(v, dict) and _are_texts([*v.values()]),
-    ),
-    **dict.fromkeys(["replace", "aligned", "of_table"], _FLAG),
-}
+def _kind_named(kind: Any) -> str:
+    if isinstance(kind, list):
+        return f"a list, each item {_kind_named(kind[0])}"
+    if isinstance(kind, dict):
+        return f"an object, each value {_kind_named(kind[str])}"
+    return _KINDS[kind]
 
 
 def _name_of(home: str) -> str:
@@ -172,7 +130,7 @@ def _shown(value: Any) -> str:
     return f"{hide_credentials(repr(value)[:_MOST_SHOWN]):.80}"
 
 
-def _check(node: dict[str, Any], kinds: _Kinds, where: str) -> None:
+def _check(node: dict[str, Any], kinds: dict[str, Any], where: str) -> None:
     """Raise SpecError unless an object holds what it should; warn of a key that has no effect."""
     for key, value in node.items():
         if key not in kinds:
@@ -180,8 +138,9 @@ def _check(node: dict[str, Any], kinds: _Kinds, where: str) -> None:
                 f"{where}: the key {_shown(key)} has no effect; expected some of "
                 f"{', '.join(sorted(kinds))}"
             )
-        elif value is not None and not kinds[key][1](value):
-            raise SpecError(f"{where}: {key}: expected {kinds[key][0]}, found {_shown(value)}")
+        elif value is not None and not _fits(value, kinds[key]):
+            expected = _kind_named(kinds[key])
+            raise SpecError(f"{where}: {key}: expected {expected}, found {_shown(value)}")
 
 
 def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
@@ -491,10 +450,11 @@ class _Opener:
         _check(node, _TABLE, where)
         on: Any = node.get("on")
         fields: Any = node.get("fields")
-        if None in map(node.get, ("on", "fields", "nbytes", "digest")):
+        whole = None not in map(node.get, ("on", "fields", "nbytes", "digest"))
+        if not whole or len(on) != 2 or any(name[:1] != "." for name in fields):
             raise SpecError(
-                f"{where}: expected a table as it is saved, with on, fields, nbytes and digest, "
-                f"found the keys {', '.join(map(repr, node)):.200}"
+                f"{where}: expected a table as it is saved, with on (a field and a column), fields "
+                f"(a column for each extension), nbytes and digest, found {_shown(node)}"
             )
         stamp = FileStamp(node["nbytes"], node["digest"])
         named = self._located(node.get("table", node.get("tables")), home)
@@ -654,7 +614,7 @@ class _Opener:
         """Return the keys in a list of a document, or in the file that it names."""
         from wids.views.keytable import read_keys
 
-        if _are_texts(named):
+        if _fits(named, [str]):
             return list(named)
         if not isinstance(named, str):
             raise SpecError(

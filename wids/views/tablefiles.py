@@ -637,12 +637,20 @@ def _piece_of(values: Any) -> Any:
         values = np.asarray(values)
         if values.dtype.kind in "biuf":
             return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-        if values.dtype.kind in "mM":  # nanoseconds would become integers
-            values = values.astype(f"{values.dtype.kind}8[us]")
-        values = values.tolist()
+        values = list(map(_python_time, values)) if values.dtype.kind in "mM" else values.tolist()
     items = list(values)
+    if any(isinstance(each, np.datetime64 | np.timedelta64) for each in items):
+        items = [_python_time(each) for each in items]
     packed = pack(items)
     return packed if isinstance(packed, RaggedText | np.ndarray) else items
+
+
+def _python_time(value: Any) -> Any:
+    """Return a time of numpy as Python has it: of nanoseconds numpy would make integers."""
+    if not isinstance(value, np.datetime64 | np.timedelta64):
+        return value
+    kind, unit = value.dtype.kind, np.datetime_data(value.dtype)[0]
+    return value.astype(f"{kind}8[us]" if unit in {"ns", "ps", "fs", "as"} else value.dtype).item()
 
 
 def _arrow_of_frame(frame: Any) -> Any:

@@ -39,6 +39,7 @@ Integers = npt.NDArray[np.int64]
 On = str | tuple[str, str] | None
 
 _KEY_COLUMNS = ("__key__", "key")
+_LABELS = ("__key__", "__index__", "__shard__", "__shardindex__", "__dataset__")
 _LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
 _RULE = 3  # of what equals a key, since other versions may share the cache folder
 
@@ -180,8 +181,10 @@ def _chosen_fields(
         if not new.startswith("."):
             raise ValueError(f"rename: a field begins with a dot, got {new!r} for {name!r}")
     if fields is None:
-        # Labels of samples and of pandas have two underscores; what was matched is in the sample.
-        wanted = [name for name in source.names if name[:2] != "__" and name != match.column]
+        # Labels and what was matched are in the sample; pandas names an index without a name so.
+        left_out = {*_LABELS, match.column}
+        wanted = [name for name in source.names if name not in left_out]
+        wanted = [name for name in wanted if not name.startswith("__index_level_")]
         wanted += [name for name in names if name not in wanted]
     else:
         wanted = list(map(column_of, fields))
