@@ -15,7 +15,7 @@ from PIL import Image
 import wids
 from wids.catalogue.conditions import check_columns, check_condition, check_order
 from wids.catalogue.samples import SampleTable
-from wids.views.origins import sides_of
+from wids.views.storage import sides_of
 
 LANGUAGES = ("de", "en", "fr")
 

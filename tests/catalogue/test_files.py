@@ -16,7 +16,7 @@ from wids.catalogue import files
 from wids.catalogue.files import files_of
 from wids.catalogue.samples import SampleTable
 from wids.errors import ShardChangedError
-from wids.views.origins import sides_of
+from wids.views.storage import sides_of
 
 
 def write_numbers(path, numbers):

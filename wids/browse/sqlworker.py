@@ -30,7 +30,7 @@ from wids.catalogue.files import files_of
 from wids.catalogue.origins import datasets_of
 from wids.catalogue.samples import SampleTable
 from wids.errors import CacheError, ShardChangedError, WidsError
-from wids.views.origins import sides_of
+from wids.views.storage import sides_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

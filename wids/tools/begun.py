@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, is_local, local_path
 from wids.tools.fieldcommand import FieldCommand, NamedFunction
+from wids.views.joining import tables_of
 from wids.views.plan import datasets_in
 from wids.views.storage import shards_of_rows
-from wids.views.tablejoin import tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -27,8 +27,8 @@ from wids.catalogue.structures import quoted
 from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
+from wids.views.joining import refuse_joined
 from wids.views.plan import joined_names
-from wids.views.tablejoin import refuse_joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Sized

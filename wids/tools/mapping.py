@@ -42,9 +42,9 @@ from wids.tools.copyspec import (
     spec_path_for,
     stores_class,
 )
+from wids.views.joining import refuse_joined
 from wids.views.plan import has_function
 from wids.views.storage import chosen_shards, written_names
-from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import (
     NewShard,

@@ -1,23 +1,72 @@
-"""Joining of datasets: which samples belong together, and what is said of their fields."""
+"""Joining: which samples or rows of a table belong together, and what is said of their fields.
+
+Samples and rows are found by hashes of keys, block by block in numpy. The rows of many samples are
+cached in the cache folder, under a digest of all keys and of the table.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import os
+from contextlib import suppress
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.keyhash import hash_keys
+from wids.base.numbertext import compared_text, equal_text
+from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.errors import SpecError, WidsError
 from wids.reading.samplesequence import is_near
 from wids.views.classes import other_classes
-from wids.views.plan import Add, Call, Rename, Slots, first_names, in_both, names_after, slots_of
-from wids.views.tables import TableRows
+from wids.views.columnnames import MISSING, check_known, column_named
+from wids.views.keytable import KeyTable
+from wids.views.plan import (
+    Add,
+    Call,
+    Rename,
+    Slots,
+    datasets_in,
+    first_names,
+    in_both,
+    leaves_of,
+    names_after,
+    slots_of,
+)
+from wids.views.rows import Rows
+from wids.views.tablefiles import table_beside
+from wids.views.tables import Match, Table, TableRows
 
-__all__ = ["check_fields", "check_new_names", "counterparts", "matching_rows"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from wids.caching.cache import ShardCache
+    from wids.views.tablefiles import TableSource
+
+__all__ = [
+    "On",
+    "cache_of",
+    "check_fields",
+    "check_new_names",
+    "counterparts",
+    "joined_rows",
+    "matching_rows",
+    "refuse_joined",
+    "tables_of",
+    "used_columns",
+]
 
 Integers = npt.NDArray[np.int64]
+On = str | tuple[str, str] | None
 
+_KEY_COLUMNS = ("__key__", "key")
+_LABELS = ("__key__", "__index__", "__shard__", "__shardindex__", "__dataset__")
+_LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
+_RULE = 3  # of what equals a key, since other versions may share the cache folder
 # Runs of samples whose keys are compared before two sequences count as aligned.
 _RUNS_COMPARED = 4
 
@@ -71,17 +120,13 @@ def matching_rows(left: Any, right: Any, table: Any) -> Integers:
     Raises:
         ValueError: Several samples of `right` have a key that is looked for.
     """
-    rows, matches = table.pairs(left.key_hashes())
-    (twice,) = np.nonzero(np.diff(rows) == 0)
-    if len(twice):
-        first, second = matches[twice[0]], matches[twice[0] + 1]
-        key = right.key_at(int(first))
+    wanted = left.key_hashes()
+    for first, second, *_ in table.doubles(wanted):
         raise ValueError(
-            f"join: samples {first} and {second} of the right dataset both have the key {key!r}; "
-            "leave one of them out, by select() or exclude()"
+            f"join: samples {first} and {second} of the right dataset both have the key "
+            f"{right.key_at(first)!r}; leave one of them out, by select() or exclude()"
         )
-    found = np.full(len(left), -1, np.int64)
-    found[rows] = matches
+    found: Integers = table.first_indexes(wanted, -1)
     return found
 
 
@@ -199,3 +244,296 @@ def _fields_at_hand(samples: Any) -> list[str] | None:
         return first_names(slots) if len(leaf) and leaf.is_near(0) else None
     except (WidsError, OSError):  # which is raised again where the sample is read
         return None
+
+
+# Tables.
+
+
+def joined_rows(
+    left: Any,
+    source: TableSource,
+    *,
+    on: On = None,
+    missing: str = "error",
+    fields: Collection[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    aligned: bool | None = None,
+) -> tuple[Integers, TableRows]:
+    """Return the row of a table for each sample.
+
+    Args:
+        left: The samples.
+        source: The table.
+        on: As `Viewable.join` takes it, like the following.
+        missing: What to do with samples without a row.
+        fields: The columns that are wanted.
+        rename: New names of their fields.
+        aligned: Whether the rows are in the order of the samples.
+
+    Returns:
+        The row of each sample, -1 for a sample without one; and what reads the rows.
+
+    Raises:
+        ValueError: A column is unknown, keys are missing or double, or an array has another length.
+    """
+    if aligned and on is not None:
+        raise ValueError(
+            f"join: on={on!r:.80} finds rows by what they hold, and aligned=True takes them in the "
+            "order of the samples; leave one of them out"
+        )
+    in_order = aligned or (on is None and source.in_order)
+    match = Match(None, None) if in_order else _matched(on, source)
+    chosen = _chosen_fields(source, match, fields, rename or {})
+    table = source.read(used_columns(source, chosen, match))
+    if match.column is None:
+        rows = _rows_in_order(left, table)
+    elif match.field is not None:
+        rows = _rows_by_field(left, table, match.field, match.column)
+    else:
+        rows = _rows_by_key(left, table, match.column)
+    if aligned:
+        _check_aligned(left, source)
+    cache, datasets = cache_of(left), datasets_in(left, joined=False)
+    if cache is not None and cache.cache_size is not None:  # what was cached counts, too
+        with suppress(OSError):  # a folder that may only be read
+            cache.trim(cache.cache_size)
+    lost = np.flatnonzero(rows < 0)
+    if len(lost) and missing == "error":
+        raise ValueError(
+            f"{_lost(left, table, match, lost)}; "
+            'missing="drop" leaves such samples out, missing="fill" gives them None'
+        )
+    if len(lost) == len(left) and len(left) and table.num_rows:
+        warn(f"{_lost(left, table, match, lost)}: check that on= names what is equal")
+    pipeline = datasets[0].pipeline if datasets else None
+    return rows, TableRows(table, chosen, match, pipeline, datasets if _is_beside(table) else ())
+
+
+def _is_beside(table: Table) -> bool:
+    """Return whether a table is made of those that lie beside the shards of datasets."""
+    return table.origin is not None and table.origin.is_pattern
+
+
+def used_columns(source: TableSource, fields: Mapping[str, str], match: Match) -> list[str]:
+    """Return the columns that a join reads: one at least, whose length counts.
+
+    Raises:
+        ValueError: The table has no such columns.
+    """
+    used = [*fields.values(), *([] if match.column is None else [match.column])]
+    for name in used:
+        _check_column(source, name, "join")
+    return list(dict.fromkeys(used)) or source.names[:1]
+
+
+def cache_of(samples: Any) -> ShardCache | None:
+    """Return the cache of the first dataset of shards under a sequence; None without one."""
+    return next((each.cache for each in datasets_in(samples, joined=False)), None)
+
+
+def tables_of(samples: Any) -> list[TableRows]:
+    """Return each table that is joined to samples."""
+    return [leaf for leaf in leaves_of(samples) if isinstance(leaf, TableRows)]
+
+
+def refuse_joined(path: Path, samples: Any) -> None:
+    """Raise ValueError if a new file would replace a table that is joined under a sequence."""
+    for rows in tables_of(samples):
+        origin = rows.table.origin
+        if origin is None or origin.is_pattern or not is_local(origin.location):
+            continue
+        table = local_path(origin.location)
+        if path.exists() and table.exists() and path.samefile(table):
+            raise ValueError(
+                f"{path}: is the table that is joined, and would be replaced; name another file"
+            )
+
+
+def _matched(on: On, source: TableSource) -> Match:
+    """Return the column and the field to compare, as given or by the names of the columns."""
+    if on is None:
+        found = next((name for name in _KEY_COLUMNS if name in source.names), None)
+        if found is None:
+            raise ValueError(
+                f"join: {source.title} has no column 'key'; on= names the one that holds the keys "
+                f"of the samples, on=('.json:uid', 'uid') a field and the column that it equals, "
+                f"and aligned=True takes the rows in the order of the samples; the columns are "
+                f"{_named(source)}"
+            )
+        return Match(None, found)
+    if isinstance(on, str) and on.startswith("."):
+        extension, path = column_named(on)
+        on = (on, path[-1] if path else extension.lstrip("."))
+    field, column = (None, on) if isinstance(on, str) else on
+    _check_column(source, column, "on")
+    return Match(None if field in {"key", "__key__"} else field, column)
+
+
+def _chosen_fields(
+    source: TableSource,
+    match: Match,
+    fields: Collection[str] | None,
+    rename: Mapping[str, str],
+) -> dict[str, str]:
+    """Return a dict from the fields that samples get to their columns."""
+
+    def column_of(name: str) -> str:
+        return name[1:] if name not in source.names and name.startswith(".") else name
+
+    names = {column_of(name): new for name, new in rename.items()}
+    for name, new in names.items():
+        _check_column(source, name, "rename")
+        if not new.startswith("."):
+            raise ValueError(f"rename: a field begins with a dot, got {new!r} for {name!r}")
+    if fields is None:
+        # Labels and what was matched are in the sample; pandas names an index without a name so.
+        left_out = {*_LABELS, match.column}
+        wanted = [name for name in source.names if name not in left_out]
+        wanted = [name for name in wanted if not name.startswith("__index_level_")]
+        wanted += [name for name in names if name not in wanted]
+    else:
+        wanted = list(map(column_of, fields))
+    chosen: dict[str, str] = {}
+    for name in wanted:
+        _check_column(source, name, "fields")
+        field = names.get(name, name if name.startswith(".") else f".{name}")
+        if chosen.setdefault(field, name) != name:
+            raise ValueError(
+                f"join: the columns {chosen[field]!r} and {name!r} would both be {field!r}; "
+                f"rename={{{name!r}: '.other'}} tells them apart"
+            )
+    return chosen
+
+
+def _check_column(source: TableSource, name: Any, argument: str) -> None:
+    if name not in source.names:
+        raise ValueError(
+            f"{argument}: {source.title} has no column {name!r}; its columns are {_named(source)}"
+        )
+
+
+def _named(source: TableSource) -> str:
+    return f"{', '.join(map(repr, source.names)):.800}"
+
+
+def _rows_in_order(left: Any, table: Table) -> Integers:
+    if table.num_rows != len(left):
+        raise ValueError(
+            f"join: expected a row for each of {len(left)} samples, since rows are taken in their "
+            f"order; {table.name} has {table.num_rows} rows: choose the samples first, or join a "
+            "table with a column of keys"
+        )
+    return np.arange(len(left), dtype=np.int64)
+
+
+def _check_aligned(left: Any, source: TableSource) -> None:
+    """Raise if a table that is joined by row number has a key column in another order."""
+    name = next((name for name in _KEY_COLUMNS if name in source.names), None)
+    column = None if name is None else source.read([name]).columns[name]
+    if column is None or column.kind != "text":
+        return
+    (other,) = np.nonzero(column.hashes() != left.key_hashes())
+    if len(other):
+        first = int(other[0])
+        raise ValueError(
+            f"aligned: row {first} of {source.title} has the {name} {column.at(first)!r}, and "
+            f"sample {first} has {left.key_at(first)!r}; leave out aligned= to find rows by their "
+            "keys, or drop that column of the table"
+        )
+
+
+def _rows_by_key(left: Any, table: Table, column: str) -> Integers:
+    """Return the row of each sample whose column equals the key of the sample, or -1."""
+    wanted = left.key_hashes()
+    cache = cache_of(left)
+    kept = None
+    if cache is not None and table.origin is not None and len(wanted) >= _LEAST_KEPT:
+        digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
+        digest.update(repr((_RULE, table.origin.stamp.digest, table.num_rows, column)).encode())
+        folder = cache.joins_folder()
+        kept = None if folder is None else folder / f"{digest.hexdigest()[:32]}.rows"
+    if kept is not None:
+        with suppress(OSError, ValueError):
+            found = Rows.load(kept).array()
+            if len(found) == len(left) and (found < table.num_rows).all():
+                os.utime(kept)  # files are evicted by their dates
+                return found
+    rows = _first_rows(wanted, table, column, table.columns[column].hashes())
+    if kept is not None:
+        with suppress(OSError):  # a folder that may only be read
+            Rows.of(rows).save(kept)
+    return rows
+
+
+def _rows_by_field(left: Any, table: Table, field: str, column: str) -> Integers:
+    """Return the row of each sample whose column equals a field of the sample, or -1."""
+    extension, path = column_named(field)
+    every = np.arange(len(left), dtype=np.int64)
+    held: Any = left.column_at(every, extension, *path, fill=MISSING)
+    held = held.tolist() if isinstance(held, np.ndarray) else list(held)
+    # A sample without a value has no row, like one whose value is not in the table.
+    having = [sample for sample, value in enumerate(held) if value is not MISSING]
+    if not having:
+        check_known(left, extension, path, "on")
+    values = table.columns[column]
+    # Where one of the two is a number, a text that is one counts as that number.
+    kinds = {type(held[sample]) for sample in having}
+    is_text = values.kind == "text" and not kinds & {int, float, Decimal}
+    text_of = equal_text if is_text else compared_text
+    if is_text or values.kind == "numbers":
+        hashes = values.hashes()
+    else:
+        hashes = hash_keys([text_of(values.at(row)) for row in range(len(values))])
+    texts = [text_of(held[sample]) for sample in having]
+    found = _first_rows(hash_keys(texts), table, column, hashes).tolist()
+    rows = np.full(len(left), -1, np.int64)
+    for sample, text, row in zip(having, texts, found, strict=True):
+        if row >= 0 and text_of(values.at(row)) == text:
+            rows[sample] = row
+    return rows
+
+
+def _first_rows(
+    wanted: npt.NDArray[np.uint64], table: Table, column: str, hashes: npt.NDArray[np.uint64]
+) -> Integers:
+    """Return the row of each hash, or -1.
+
+    Raises:
+        ValueError: Several rows have one value that is wanted.
+    """
+    values = table.columns[column]
+    row_of = np.flatnonzero(~values.nulls) if len(values.nulls) else np.arange(len(hashes))
+    key = KeyTable(hashes[row_of] if len(values.nulls) else hashes)
+    for positions in key.doubles(wanted):
+        rows = row_of[positions].tolist()
+        # Values that differ may share a hash by chance; then reading compares them.
+        if len({values.at(row) for row in rows}) < len(rows):
+            counted = " (counted through the tables of all shards in order)"
+            raise ValueError(
+                f"join: rows {rows[0]} and {rows[1]} of {table.name}"
+                f"{counted if _is_beside(table) else ''} both have {values.at(rows[0])!r} in "
+                f"column {column!r}; leave one of them out of the table"
+            )
+    return np.append(row_of, -1)[key.first_indexes(wanted, -1)]
+
+
+def _lost(left: Any, table: Table, match: Match, lost: Integers) -> str:
+    """Return the message that samples have no row."""
+    first = int(lost[0])
+    if match.field is None:
+        wanted = f"key {left.key_at(first)!r}"
+    else:
+        extension, path = column_named(match.field)
+        value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
+        wanted = f"{match.field} {value.item() if isinstance(value, np.generic) else value!r}"
+    origin = table.origin
+    if origin is not None and origin.is_pattern:
+        beside = display_url(table_beside(origin.location, left.locate(first).shard.url))
+        seen = f", which {beside} should have"
+    else:
+        have = repr(table.columns[match.column or ""].at(0)) if table.num_rows else "no rows"
+        seen = f"; column {match.column!r} begins with {have}"
+    return (
+        f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
+        f"sample {first} with the {wanted}{seen}"
+    )

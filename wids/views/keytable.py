@@ -90,9 +90,11 @@ class KeyTable:
             found[start + order[held]] = self._indexes[slots[held]]
         return found
 
-    def doubles(self) -> Hashes:
-        """Return the hashes that occur at several positions."""
-        return np.unique(self._hashes[1:][self._hashes[1:] == self._hashes[:-1]])
+    def doubles(self, wanted: Hashes) -> Iterator[list[int]]:
+        """Yield the positions of each of some hashes that occurs at several, ascending."""
+        doubles = np.unique(self._hashes[1:][self._hashes[1:] == self._hashes[:-1]])
+        for each in doubles[np.isin(doubles, wanted)].tolist() if len(doubles) else ():
+            yield self.indexes_of(each)
 
 
 class KeptTable:

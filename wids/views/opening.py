@@ -442,8 +442,8 @@ class _Opener:
 
     def _table(self, node: dict[str, Any], leaves: list[Any], home: str) -> TableRows:
         """Open a joined table, after checking that it has not changed."""
+        from wids.views.joining import used_columns
         from wids.views.tablefiles import beside_shards, table_beside, table_source
-        from wids.views.tablejoin import used_columns
         from wids.views.tables import FileStamp, Match, TableRows
 
         where = _name_of(home)

@@ -30,7 +30,7 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Rows", "WrittenRows"]
+__all__ = ["Rows", "WrittenRows", "shared_file"]
 
 Integers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -457,14 +457,21 @@ class Rows:
 
     def _share(self) -> None:
         """Write the arrays to a file that other processes map, and map it here too."""
-        handle, name = tempfile.mkstemp(prefix="wids-indexes-")
-        os.close(handle)
-        self._path = Path(name)
-        self.save(self._path)
-        weakref.finalize(self, _remove, self._path, os.getpid())
+        written = WrittenRows()
+        about = {"is": self._ABOUT, **written.add(self)}
+        self._path = shared_file(self, "wids-indexes-", about, written.arrays)
         _, arrays = read_arrays(self._path)
         self.arrays = {name.partition(".")[2]: arrays[name] for name in arrays}
         self.at, self._many = _FORMS[self.kind](self.arrays, self.shift)
+
+
+def shared_file(owner: Any, prefix: str, about: Any, arrays: Mapping[str, Any]) -> Path:
+    """Write arrays to a file for other processes, which lasts as long as its owner."""
+    handle, name = tempfile.mkstemp(prefix=prefix)
+    os.close(handle)
+    weakref.finalize(owner, _remove, Path(name), os.getpid())
+    write_arrays(Path(name), about, arrays)
+    return Path(name)
 
 
 def _mapped(path: str, count: int, shift: int) -> Rows:

@@ -12,8 +12,6 @@ import io
 import json
 import os
 import pickle
-import tempfile
-import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arrayfile import read_arrays, write_arrays
+from wids.base.arrayfile import read_arrays
 from wids.base.draws import within_sample
 from wids.base.keyhash import hash_keys, hash_packed
 from wids.base.numbertext import equal_text
@@ -34,6 +32,7 @@ from wids.codecs.formats import field_kind
 from wids.errors import DecodeError, SpecError, WidsError
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
+from wids.views.rows import shared_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -404,11 +403,8 @@ class Table:
         arrays = {f"{n}": np.asarray(each.raw()) for n, each in enumerate(buffers)}
         if sum(array.nbytes for array in arrays.values()) <= _MOST_PICKLED_NBYTES:
             return Table, (self.columns, self.origin)
-        handle, name = tempfile.mkstemp(prefix="wids-table-")
-        os.close(handle)
-        weakref.finalize(self, _remove, Path(name), os.getpid())
-        write_arrays(Path(name), None, arrays)
-        self._reopen = _of_file, image, name, self.origin
+        path = shared_file(self, "wids-table-", None, arrays)
+        self._reopen = _of_file, image, str(path), self.origin
         return self._reopen[0], self._reopen[1:]
 
     def with_record(self, name: str, names: Sequence[str]) -> Table:
@@ -435,11 +431,6 @@ def _of_file(image: bytes, path: str, origin: Origin | None) -> Table:
         ) from error
     buffers = [arrays[f"{number}"].data for number in range(len(arrays))]
     return Table(pickle.loads(image, buffers=buffers), origin)  # noqa: S301 (a part of a pickle)
-
-
-def _remove(path: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a forked worker only looks at the file
-        path.unlink(missing_ok=True)
 
 
 class Match(NamedTuple):

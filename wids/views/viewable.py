@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.iterable import SampleIterable, Style
+    from wids.views.joining import On
     from wids.views.keytable import KeptTable, Keys
-    from wids.views.tablejoin import On
 
     _Sequence = SampleSequence
 else:
@@ -301,7 +301,7 @@ class Viewable(_Sequence):
 
     @property
     def _sides(self) -> list[Side]:
-        from wids.views.origins import sides_of  # imported here, as few programs ask in SQL
+        from wids.views.storage import sides_of  # imported here, as few programs ask in SQL
 
         return sides_of(self)
 
@@ -823,9 +823,8 @@ class Viewable(_Sequence):
         >>> joined[2][".cls"], joined[2][".caption"], list(joined.column(".caption"))
         (2, 'two', ['zero', 'one', 'two'])
         """
-        from wids.views.joining import counterparts
+        from wids.views.joining import cache_of, counterparts, joined_rows
         from wids.views.tablefiles import is_table, table_source
-        from wids.views.tablejoin import cache_of, joined_rows
 
         check_choice("missing", missing, ("error", "drop", "fill"))
         if rename is not None:
@@ -883,8 +882,8 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A table or a row is missing, or as for `join`.
         """
+        from wids.views.joining import cache_of, joined_rows
         from wids.views.tablefiles import beside_shards
-        from wids.views.tablejoin import cache_of, joined_rows
 
         check_choice("missing", missing, ("error", "drop", "fill"))
         datasets = datasets_in(self, joined=False)
