@@ -153,6 +153,7 @@ def test_rows_are_found_by_position_or_by_value(tmp_path: Path, on: Any) -> None
         left.join({"id": ["k1", "k0"], "v": [1, 2]}, on=on, aligned=True)
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_what_a_join_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

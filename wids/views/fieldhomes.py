@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from wids.errors import DecodeError
 from wids.reading.pipeline import note_index
-from wids.reading.ragged import Ragged, Values, equals_fill, join, pack, take
+from wids.reading.ragged import Values, equals_fill, join, pack, take
 from wids.reading.shardlist import is_sharded
 from wids.views.plan import (
     Add,
@@ -34,7 +34,7 @@ from wids.views.plan import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Reading", "as_bytes", "compare_keys", "in_tables", "may_give", "read_field"]
+__all__ = ["Reading", "compare_keys", "in_tables", "may_give", "read_field"]
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -374,8 +374,3 @@ def in_tables(slots: Slots, name: str, number: int = 0) -> bool:
         step is not None and (step.of_table or in_tables(slots, own, step.slot))
         for step, own in latest
     )
-
-
-def as_bytes(values: Values) -> Ragged:
-    """Return raw fields as one buffer."""
-    return values if isinstance(values, Ragged) else Ragged.of(list(values))

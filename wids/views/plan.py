@@ -489,10 +489,6 @@ class Slot:
         twin.__dict__ = {**self.__dict__, "rows": rows, "at": rows.at}
         return twin
 
-    def find(self, index: int) -> tuple[Source, int] | None:
-        """Return the source of a sample, and the row in it; None without a counterpart."""
-        return None if self.at(index) < 0 else self.place(index)
-
     def place(self, index: int) -> tuple[Source, int]:
         """Return the source of a sample that has one, and the row in it."""
         address = self.at(index)
@@ -820,8 +816,8 @@ def _shifted(slot: Slot, shifts: list[int]) -> Rows:
 
 def fields_of(slots: Slots, index: int, number: int = 0, **how: Any) -> dict[str, Any] | None:
     """Return what `fields_after` returns after all steps; None without a counterpart."""
-    found = slots[number].find(index)
-    return None if found is None else fields_after(slots, *found, index, **how)
+    slot = slots[number]
+    return None if slot.at(index) < 0 else fields_after(slots, *slot.place(index), index, **how)
 
 
 def fields_after(

@@ -18,7 +18,7 @@ from wids.reading.pipeline import no_end, note_decoded_field, note_missing_dot, 
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.shardlist import is_sharded
 from wids.views.classes import agreed, names_of_classes
-from wids.views.fieldhomes import Reading, as_bytes, read_field
+from wids.views.fieldhomes import Reading, read_field
 from wids.views.plan import (
     Add,
     Call,
@@ -212,7 +212,8 @@ class Planned:
         if not len(positions):
             return Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
         reading = Reading(lambda leaf, rows, name: leaf.gather_bytes(rows, name), raw=True)
-        return as_bytes(read_field(self.slots, positions, extension, reading))
+        values = read_field(self.slots, positions, extension, reading)
+        return values if isinstance(values, Ragged) else Ragged.of(list(values))
 
     def column_at(
         self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
