@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "pack": "base caching errors fetching log",
     "specs": "base caching errors fetching pack tar log",
     "ordering": "base log",
+    "grain": "base ordering",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering pack specs tar display",
     "catalogue": "base codecs errors log reading specs tar",

@@ -127,6 +127,8 @@ def run_grain(name, samples):
     import grain
     from with_grain import as_grain
 
+    from wids.grain import OrderedSource
+
     def pairs(batches):
         return [(sample["__key__"], sample[".bin"]) for batch in batches for sample in batch]
 
@@ -135,11 +137,22 @@ def run_grain(name, samples):
     resumed = iter(as_grain(samples, batch_size=8, seed=1))
     resumed.set_state(batches.get_state())
     expect(f"{name}, resumed", beginning + pairs(resumed), samples)
-    indexes = grain.samplers.IndexSampler(
-        len(samples), grain.sharding.NoSharding(), shuffle=True, num_epochs=1, seed=1
-    )
-    loader = grain.DataLoader(data_source=samples, sampler=indexes, worker_count=2)
-    expect(f"{name}, two workers", pairs([loader]), samples)
+    sampler = wids.DistributedShardSampler(samples, 1, 0, seed=1)
+    source = OrderedSource(samples, sampler, num_epochs=2)
+
+    def load():
+        positions = grain.samplers.SequentialSampler(len(source), grain.sharding.NoSharding())
+        return iter(grain.DataLoader(data_source=source, sampler=positions, worker_count=2))
+
+    due = [samples[index]["__key__"] for _ in range(2) for index in sampler]
+    for stop in (7, len(samples) + 3):  # in each epoch
+        loader, resumed = load(), load()
+        keys = [next(loader)["__key__"] for _ in range(stop)]
+        resumed.set_state(loader.get_state())
+        if keys + [sample["__key__"] for sample in resumed] != due:
+            raise SystemExit(
+                f"{name}: two workers, resumed at {stop}: not the order of the sampler"
+            )
 
 
 def serve(samples, folder):
