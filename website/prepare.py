@@ -46,7 +46,7 @@ announce confirm cutter is_evicted read_heads read_spans version was_changed
 check_rows check_sample find_spans from_bytes from_pack headers_start hides_archive is_linked
 kept matches next_header_end probes
 
-arrived_nbytes derived_path index_lock_path joins_folder local_path_of make_ready prepare
+derived_path index_lock_path joins_folder local_path_of make_ready prepare
 room_for_file sidecar_path touch
 """
 SUMMARY = "Random access to WebDataset tar shards, with exact, resumable, distributed epochs."

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import wids
 from wids import ShardCache, ShardChangedError, ShardListDataset, TarIndex
 from wids.base.shardversion import Version
-from wids.reading.versions import ShardVersions
+from wids.reading.datasetshards import ShardVersions
 from wids.specs.sources import load_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.packing import write_pack

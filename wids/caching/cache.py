@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,6 @@ from wids.caching.cachefolder import (
     check_folder,
     choose_folder,
     last_written,
-    parts_of,
 )
 from wids.errors import CacheError, FetchError
 from wids.log import logger
@@ -281,18 +280,6 @@ class ShardCache:
         if self.localname is not None:
             return self.starting_folder.path_of(self.localname(url))
         return self.starting_folder.path_of(url) if is_local(url) else None
-
-    def arrived_nbytes(self, shard: ShardRef | str) -> int:
-        """Return how many bytes of a remote shard the processes of this machine have so far.
-
-        >>> ShardCache("/no/such/folder").arrived_nbytes("https://host/a.tar")
-        0
-        """
-        sizes = [0]
-        for part in parts_of(self._entry_of_remote(ShardRef.of(shard)).path):
-            with suppress(OSError):  # it may have been completed and renamed
-                sizes.append(part.stat().st_size)
-        return max(sizes)
 
     def _get(self, shard: ShardRef, stopped: Callable[[], bool]) -> Path:
         try:

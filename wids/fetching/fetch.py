@@ -17,7 +17,6 @@ from wids.base.urls import check_url, display_url, is_local, scheme_of
 from wids.errors import FetchError, IntegrityError, ShardChangedError
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
-from wids.fetching.listing import Listing
 from wids.fetching.localfile import MAX_DOCUMENT_NBYTES, read_local
 from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
 from wids.fetching.pipe import PipeSource
@@ -36,6 +35,7 @@ from wids.fetching.transport import (
     ChangedError,
     FetchPolicy,
     Lister,
+    Listing,
     RangesNotServedError,
     ServerBusyError,
     Sink,

@@ -1,21 +1,28 @@
 """`DatasetShards`: the shards of a dataset by number, always of one version each.
 
 The open shard, its tar index and its kept columns all come from here. What is returned first of a
-shard decides its version, for as long as the dataset lives; of another version, nothing is returned
-but a `ShardChangedError`. A sample costs no system call for this: versions are compared where a
-shard is opened, and where keys or columns are read.
+shard decides its version (`ShardVersions`), for as long as the dataset lives; of another version,
+nothing is returned but a `ShardChangedError`. A sample costs no system call for this: versions are
+compared where a shard is opened, and where keys or columns are read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+from base64 import b64decode, b64encode
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from wids.base.shardversion import Version
-from wids.base.urls import display_url, is_compressed_name
+import numpy as np
+
+from wids.base.shardversion import Version, changed_error
+from wids.base.system import boot_id
+from wids.base.urls import display_url, is_compressed_name, is_local, local_path
+from wids.base.warn import warn
 from wids.caching.cache import version_of_file
 from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
@@ -23,21 +30,114 @@ from wids.reading.openshards import OpenShard, OpenShards
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    import numpy as np
     import numpy.typing as npt
 
     from wids.reading.keptcolumns import ColumnPart, ColumnSource
     from wids.reading.openshards import WantedFields
     from wids.reading.shardopener import ShardOpener
-    from wids.reading.versions import ShardVersions
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["DatasetShards"]
+__all__ = ["DatasetShards", "ShardVersions", "warn_of_doubtful"]
+
+_NBYTES = 8  # of the digest of a tar index, as text of twice as many digits in `Version`
+# Of an archive without members: two blocks of zeros, or as many as GNU tar writes. With less than a
+# block, it is compressed or a file of nothing.
+_EMPTY_NBYTES = (*range(512), 1024, 10_240)
+
+
+class ShardVersions:
+    """Versions of the shards of one dataset, by number.
+
+    A pickled copy, and a forked process, know what the original knew.
+
+    Args:
+        urls: URL of each shard.
+
+    >>> versions = ShardVersions(["a.tar", "b.tar"])
+    >>> versions.require(1, Version(file="10240 17"))
+    >>> versions.admits(1, Version(file="10240 18")), versions.admits(0, Version(content="md5:ab"))
+    (False, True)
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+        self._known: dict[int, Version] = {}
+
+    def get(self, number: int) -> Version | None:
+        """Return what is known of a shard; None if nothing of it was used."""
+        return self._known.get(number)
+
+    def items(self) -> Iterator[tuple[int, Version]]:
+        """Yield the number and version of each shard of which something is known."""
+        return iter(list(self._known.items()))
+
+    def admits(self, number: int, version: Version) -> bool:
+        """Record what is known of a shard; return False if it is of another version than before."""
+        known = self._known.get(number)
+        if known is not None and known.is_other(version):
+            return False
+        self._known[number] = version if known is None else known.joined(version)
+        return True
+
+    def require(self, number: int, version: Version) -> None:
+        """Record what is known of a shard.
+
+        Raises:
+            ShardChangedError: It is of another version than before.
+        """
+        if not self.admits(number, version):
+            raise changed_error(self._urls[number], self._known[number], version)
+
+    def forget(self, number: int) -> None:
+        """Forget a shard, so that any version of it is admitted next."""
+        self._known.pop(number, None)
+
+    def saved(self) -> str:
+        """Return the tar indexes that were used, as text for a saved view; "" without any."""
+        from wids.tar.sidecar import VERSION
+
+        digests = bytearray(_NBYTES * len(self._urls))
+        for number, version in self.items():
+            if version.index is not None:
+                digests[number * _NBYTES : (number + 1) * _NBYTES] = bytes.fromhex(version.index)
+        return f"{VERSION}:{b64encode(digests).decode()}" if any(digests) else ""
+
+    def restore(self, saved: str) -> None:
+        """Demand the tar indexes that a view was saved with.
+
+        Raises:
+            ValueError: They are of another number of shards.
+            ShardChangedError: A shard was used already, in another version.
+        """
+        from wids.tar.sidecar import VERSION
+
+        form, _, text = saved.partition(":")
+        digests = b64decode(text, validate=True)
+        if len(digests) != _NBYTES * len(self._urls):
+            raise ValueError(f"expected {len(self._urls)} shards, found {len(digests) // _NBYTES}")
+        if form != str(VERSION):  # indexes of another form have other digests
+            return
+        for number in range(len(self._urls)):
+            digest = digests[number * _NBYTES : (number + 1) * _NBYTES]
+            if any(digest):  # zeros stand for a shard that was not used
+                self.require(number, Version(index=digest.hex()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "machine": _machine()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._urls, self._known = state["_urls"], dict(state["_known"])
+        if state["machine"] != _machine():  # its file at the same path has a date of its own
+            self._known = {number: replace(each, file=None) for number, each in self.items()}
+
+
+def _machine() -> str:
+    return os.uname().nodename + boot_id()
 
 
 class DatasetShards(OpenShards):
@@ -274,3 +374,41 @@ class DatasetShards(OpenShards):
                 cache.trim(cache.cache_size)
         except OSError as error:  # the folder may be read-only; the column is computed again later
             logger.info("%s: the column is not kept: %s", path, error)
+
+
+def warn_of_doubtful(shards: ShardTable) -> None:
+    """Warn of shards that are listed more than once, or are stated to be empty and are not.
+
+    No later step would notice them: a dataset never opens a shard of 0 samples, and cannot tell a
+    shard from its copy.
+
+    Args:
+        shards: The shards of a dataset.
+    """
+    repeated = shards.urls.repeated_rows()
+    if len(repeated):
+        samples = int(np.maximum(shards.nsamples[repeated], 0).sum())
+        more = f" and {len(repeated) - 1} further entries" if len(repeated) > 1 else ""
+        warn(
+            f"{display_url(shards.urls[int(repeated[0])])}: is listed a second time, as shard "
+            f"{repeated[0]}{more}; these {samples or 'repeated'} samples are in the dataset twice. "
+            "List each shard once, or draw some samples more often by weights"
+        )
+    said = []
+    for row in np.flatnonzero(shards.nsamples == 0).tolist():
+        url, nbytes = shards.urls[row], int(shards.filesize[row])
+        if is_local(url):
+            try:
+                nbytes = local_path(url).stat().st_size
+            except (OSError, ValueError):  # missing, which is an error only where it is read
+                continue
+        if nbytes == UNKNOWN:
+            said.append((url, "and no size"))
+        elif nbytes not in _EMPTY_NBYTES:
+            said.append((url, f"in {nbytes} bytes"))
+    if said:
+        url, found = said[0]
+        warn(
+            f"{display_url(url)}: the spec says 0 samples {found} ({len(said)} such shards), and "
+            "none is read; if that is wrong, create the spec again (wids create)"
+        )

@@ -36,7 +36,8 @@ from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
 from wids.pack.packformat import PACK_SUFFIX
-from wids.reading.datasetshards import DatasetShards
+from wids.reading.collate import explain_missing
+from wids.reading.datasetshards import DatasetShards, ShardVersions, warn_of_doubtful
 from wids.reading.openshards import (
     Locator,
     WantedFields,
@@ -46,8 +47,6 @@ from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener, check_access
-from wids.reading.unevensamples import explain_missing
-from wids.reading.versions import ShardVersions
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ChunkedSampler
     from wids.pack.packkeys import PackedKeys
     from wids.reading.columns import ColumnReader
-    from wids.reading.fetchahead import FetchAhead
+    from wids.reading.fetchahead import FetchAhead, RemoteChoice
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate, Gathering, PageAnnouncer
     from wids.reading.openshards import OpenShard, ShardSamples
@@ -79,7 +78,6 @@ if TYPE_CHECKING:
     )
     from wids.reading.prefetch import Prefetch
     from wids.reading.ragged import Ragged, Values
-    from wids.reading.remotechoice import RemoteChoice
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
     from wids.specs.spec import DatasetSpec
@@ -839,7 +837,7 @@ class ShardList:
         Args:
             sampler: What draws from this dataset.
         """
-        from wids.reading.remotechoice import choose_remote, room_in_cache
+        from wids.reading.fetchahead import choose_remote, room_in_cache
 
         if not self._chooses or self.remote_choice is not None:
             return
@@ -1073,8 +1071,6 @@ def _counted(
 
     Entries that are probably wrong are warned of first, since counting may take long.
     """
-    from wids.reading.doubtfulshards import warn_of_doubtful
-
     warn_of_doubtful(shards)
     unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
     if not unknown:

@@ -24,7 +24,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from wids.fetching.listing import Listing
+    from wids.fetching.transport import Listing
 
 __all__ = ["SPEC_NAMES", "ListedShards", "is_listed", "list_shards"]
 

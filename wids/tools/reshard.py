@@ -31,9 +31,8 @@ from wids.views.plan import Add, Slot, Source, has_function, slots_of
 from wids.views.storage import chosen_shards
 from wids.views.tables import TableRows
 from wids.views.viewable import View
-from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
-from wids.writing.shardwriter import ShardWriter
+from wids.writing.shardwriter import ShardWriter, WholeShards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

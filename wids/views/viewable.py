@@ -32,8 +32,8 @@ from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
 from wids.base.numbertext import compared_text, equal_text
 from wids.base.warn import warn
 from wids.errors import SpecError
+from wids.reading.collate import explain_missing
 from wids.reading.shardlist import ShardList, is_sharded
-from wids.reading.unevensamples import explain_missing
 from wids.views.classes import other_classes
 from wids.views.columnnames import (
     KEY_NAMES,
