@@ -32,8 +32,8 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 # Methods by which the parts of the library use each other. The reference leaves them out, except in
 # the page of `SampleSequence`, which describes those that samplers, loaders and views call.
 INTERNAL = """
-batch_kind choose_remote column_at column_reader drop_if_changed gather_fields
-index_rules is_near key_hashes keys_at locate_batch packed_index
+batch_kind choose_remote column_at column_reader dataset_shards drop_if_changed gather_fields
+index_rules is_near key_hashes keys_at locate_batch locate_sample packed_index
 packed_keys pipeline places prefetches read_as read_batch_as
 read_raw stored_at
 

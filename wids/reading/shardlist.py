@@ -104,8 +104,8 @@ class ShardList:
     global number), `__shard__` (the shard's URL), `__shardindex__` (its index in the shard) and
     `__dataset__`.
 
-    `wids.ShardListDataset` describes the arguments, which are the same, and has an example: it is
-    this class, and a torch `Dataset`.
+    `wids.open` describes the arguments, which are its options, and has an example. What it gives is
+    this class with the methods of views.
     """
 
     __slots__ = (*_HOT, "__dict__", "__weakref__")
@@ -764,23 +764,6 @@ class ShardList:
         """
         shard, local_index, ref = self.locate_sample(check_integer("index", index))
         return StreamedShard(shard), local_index, ref
-
-    @property
-    def used_versions(self) -> str:
-        """The tar indexes of the shards that were used, as text for a saved view; "" for none."""
-        return self._opened.versions.saved()
-
-    def require_versions(self, saved: str) -> None:
-        """Demand the versions that a view was saved with.
-
-        Args:
-            saved: `used_versions` of the dataset then.
-
-        Raises:
-            ValueError: They are of another number of shards.
-            ShardChangedError: A shard was used already, in another version.
-        """
-        self._opened.versions.restore(saved)
 
     def drop_if_changed(self, shard_index: int) -> bool:
         """Drop a shard that was written to or replaced; the next use opens it as it is then.

@@ -149,12 +149,55 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
     It does not import torch, which takes seconds. What it returns serves a DataLoader in any case,
     and is a `torch.utils.data.Dataset` if the program has imported torch before.
 
+    The options serve every dataset that is opened. They are plain arguments, since most programs
+    give one or two; no spec can set those of safety.
+
     Args:
         source: Path or URL of a JSON spec, a pack or a saved view; a folder, glob, brace pattern or
             single tar; an open file that holds a spec; a spec as `json.load` returns it, a saved
             view likewise (its locations are relative to the current folder), or a `DatasetSpec`; or
-            a list of these, of `{"url", "nsamples"}` dicts or of `(url, nsamples)` pairs.
-        options: As `ShardListDataset` takes them, for every dataset that is opened.
+            a list of these, of `{"url", "nsamples"}` dicts or of `(url, nsamples)` pairs. Shards
+            without `nsamples` are fetched and counted first.
+        options: Arguments by name: those of `ShardListDataset`, and the following.
+
+            Samples and shards:
+
+            - `fields`: Extensions to read; all by default. Other fields are not read.
+            - `decoders`: Functions that decode some extensions, as for `SampleDecoder`.
+            - `on_error`: Handling of fields that cannot be decoded, as for `SampleDecoder`:
+              "raise", "collect", placeholders by extension, or a function.
+            - `key_rule`: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot"; by
+              default that of the spec, else "first_dot".
+            - `grouping`: "adjacent" (members of a sample follow each other) or "shard" (they may be
+              anywhere in the shard); by default that of the spec, else "adjacent".
+            - `concatenated`: Read archives that follow the first one in a shard, which otherwise
+              are an error; by default as the spec says, else False.
+
+            Remote shards and network file systems:
+
+            - `remote`: "whole" fetches a shard when its first sample is read. "range" reads single
+              samples of remote shards by byte range, through the sidecar of each shard (its URL
+              with `.widx` appended, or `index` in the spec). A shard without a sidecar, or on a
+              server without byte ranges, is fetched whole. "auto" reads by range, and a `Loader`
+              over the dataset, or its `as_iterable`, fetches whole shards ahead if this machine
+              uses most of each and can keep them.
+            - `memory`: With remote="range", bound of the bytes of samples that a `Loader` requests
+              ahead; by default 1/32 of the machine's memory, from 64 MiB to 1 GiB.
+            - `access`: "mmap" maps the files of shards. "pread" reads them by position, which
+              network file systems answer faster; a file that becomes shorter meanwhile is then an
+              error, where a map would end the process. "auto" reads files on network file systems
+              by position, as far as Linux tells, and maps all others.
+
+            Safety:
+
+            - `shared`: Trust everyone who can write to the cache folder. Otherwise, a folder to
+              which another user could write is refused.
+            - `allow_pipe`: Permit `pipe:` URLs, which run a command.
+            - `allow_pickle`: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
+            - `allow_local`: Permit a spec from a server to name files of this machine.
+            - `on_uncounted`: Called with the URL and the error of a shard without `nsamples` that
+              cannot be read; the shard then has no samples. By default the error is raised. This is
+              for tools that show damaged datasets.
 
     Returns:
         A `ShardListDataset`; of a saved view, a `View`.
@@ -579,7 +622,8 @@ class _Opener:
             )
         if node.get("versions") is not None:
             try:
-                dataset.require_versions(check_text("versions", node["versions"]))
+                saved = check_text("versions", node["versions"])
+                dataset.dataset_shards.versions.restore(saved)
             except (TypeError, ValueError) as error:
                 raise SpecError(f"{where}: versions: {error}") from error
         return dataset

@@ -199,12 +199,13 @@ class _Writer:
 
     def _dataset(self, dataset: ShardList) -> dict[str, Any]:
         rules: dict[str, Any] = {**dataset.index_rules}
+        versions = dataset.dataset_shards.versions.saved()
         said = {name: rules[name] for name in rules if name in dataset.header}
         node: dict[str, Any] = {
             "nsamples": len(dataset),
             "digest": digest_of(dataset.shards),
             "contents": contents_of(dataset.shards),
-            **({"versions": versions} if (versions := dataset.used_versions) else {}),
+            **({"versions": versions} if versions else {}),
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }
