@@ -11,9 +11,8 @@ import pytest
 from helpers.waiting import when_finished
 
 import wids
-from wids.browse.fieldreader import FieldReader
+from wids.browse.fieldreader import FieldReader, JoinedFields
 from wids.browse.handlers import ApiHandlers
-from wids.browse.joinedfields import JoinedFields
 from wids.cli import main
 from wids.views.opening import shards_and_rows
 

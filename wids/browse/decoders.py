@@ -5,7 +5,8 @@ not affect the server or other images. So there are two kinds of processes:
 
     quick     decode each field at first, with little memory and a fraction of a second of time
     patient   one process of low priority, with the memory of the largest picture that is shown,
-              decodes what a quick one could not, or what its header says is large
+              decodes what a quick one could not, for whatever reason: not every library says that
+              its memory ran out
 
 Each process gets its memory at its start and its time with each field, and the system ends it when
 it takes more. Then another one is started.
@@ -29,11 +30,9 @@ from typing import Any, Generic, TypeVar, cast, get_args
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool
 from wids.browse.keptbytes import KeptBytes
-from wids.browse.workerprocess import WorkerProcess
-from wids.codecs.formats import Kind, format_suffix
-from wids.codecs.headers import read_header
+from wids.browse.workerprocess import Message, WorkerProcess
+from wids.codecs.formats import Kind
 from wids.display.fieldview import FieldView
-from wids.display.mediaview import MAX_LENGTH, MAX_PIXELS
 from wids.display.pixels import Label
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
@@ -67,14 +66,10 @@ _LITTLE_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
-_HEAD_NBYTES = 64 << 10
-# Pixels, times the scans of a JPEG, that take longer than a quick process has.
-_MANY_PIXELS = 40_000_000
-# Memory for each pixel: of a progressive JPEG (another is decoded at a fraction of its size), of a
-# PNG, and of a WebP, of which libwebp keeps two frames and Pillow copies one.
-_PIXEL_NBYTES = {".jpg": 6, ".jpeg": 6, ".png": 4, ".webp": 22}
 _KEPT_NBYTES = 96 << 20
 _OBJECTS = 8  # bytes that the values of a description take, for each byte of it as JSON
+
+_NO_ANSWER = "the decoder of the field gave no answer that can be read"
 
 # Only these sizes of pictures can be requested, so that a client cannot make the server draw each
 # in a thousand sizes.
@@ -127,7 +122,8 @@ class Job(Generic[T]):
         result: The result; raises DecodeError if the field has none.
         soon: Done when the result is, or when it is known to take long.
         wanted_until: Time of the monotonic clock until which somebody counts as waiting for it.
-        cost: Pixels, times the scans of a JPEG, by which cheap pictures come before dear ones.
+        cost: Bytes, by which small pictures come before large ones; infinite for those of which it
+            is known that they take long.
     """
 
     def __init__(
@@ -148,7 +144,7 @@ class Job(Generic[T]):
         self.result: Future[T] = Future()
         self.soon: Future[None] = Future()
         self.wanted_until = math.inf
-        self.cost = 0
+        self.cost: float = nbytes
         for future in (self.result, self.soon):
             # A running one cannot be cancelled: who stops waiting must not end it for another.
             future.set_running_or_notify_cancel()
@@ -165,47 +161,6 @@ class Job(Generic[T]):
         else:
             self.result.set_result(result)
         self.tell_slow()
-
-    def is_large(self, pieces: Iterable[bytes]) -> bool:
-        """Return whether an image needs the patient process, by the size that its header states.
-
-        A wrong size does no harm: an image that states a large one waits for the patient process,
-        and one that states too small a one comes there when the quick one has failed. Without this,
-        each large image would first fill the memory of a quick process.
-
-        Args:
-            pieces: The bytes of the field.
-        """
-        suffix = format_suffix(self.extension)
-        if self.call != "thumbnail" or suffix not in _PIXEL_NBYTES:
-            return False
-        try:
-            start = next(iter(pieces), b"")[:_HEAD_NBYTES]
-            facts = read_header(self.extension, start, whole=False) or {}
-        except (DecodeError, ImportError):
-            return False
-        width, height = int(facts.get("width", 0)), int(facts.get("height", 0))
-        pixels = width * height
-        if pixels > MAX_PIXELS or max(width, height) > MAX_LENGTH:
-            return False  # it is refused at once
-        self.cost = pixels
-        held = pixels * _PIXEL_NBYTES[suffix]
-        if suffix in (".jpg", ".jpeg"):
-            held = held if _is_progressive(start) else 0
-            # In the data of a scan, no such marker occurs.
-            self.cost *= sum(piece.count(b"\xff\xda") for piece in pieces) if held else 1
-        return held > 32 << 20 or self.cost >= _MANY_PIXELS
-
-
-def _is_progressive(start: bytes) -> bool:
-    """Return whether the beginning of a JPEG, with thumbnails before it, says it is progressive."""
-    place = 2
-    while start[place : place + 1] == b"\xff":
-        marker = start[place + 1 : place + 2]
-        if marker in (b"\xc0", b"\xc1", b"\xc2"):
-            return marker == b"\xc2"
-        place += 2 + int.from_bytes(start[place + 2 : place + 4], "big")
-    return False
 
 
 class Decoders:
@@ -257,22 +212,20 @@ class Decoders:
             key: What it is about: of several jobs with one key, the first is done, and its result
                 is kept for a while. None for a job of its own.
         """
-        kept = None
-        if key is not None:
-            with self._lock:
-                # Two tabs may show the same page; both wait for the same picture.
-                other = self._under_way.get(key)
-                if other is not None:
-                    other.wanted_until = max(other.wanted_until, job.wanted_until)
-                    return other
-                kept = self._kept.get(key)
-                if kept is None:
-                    self._under_way[key] = job
+        key = job if key is None else key
+        with self._lock:
+            # Two tabs may show the same page; both wait for the same picture.
+            other = self._under_way.get(key)
+            if other is not None:
+                other.wanted_until = max(other.wanted_until, job.wanted_until)
+                return other
+            kept = self._kept.get(key)
+            if kept is None:
+                self._under_way[key] = job
         if kept is not None:
             job.finish(kept)
             return job
-        if key is not None:
-            job.result.add_done_callback(functools.partial(self._keep, key))
+        job.result.add_done_callback(functools.partial(self._keep, key))
         self._pools[job.call].submit(self._run_quickly, job)
         return job
 
@@ -292,16 +245,15 @@ class Decoders:
     def _run_quickly(self, job: Job[Any]) -> None:
         """Run a job in a quick process, or leave it to the patient one."""
         try:
-            pieces = list(job.pieces()) if job.nbytes <= _MAX_READ_AHEAD_NBYTES else None
             # The process holds the bytes of a field, and what it makes of them.
-            is_large = job.nbytes > self.limits.nbytes // 6
-            if is_large or (pieces is not None and job.is_large(pieces)):
+            if job.nbytes > self.limits.nbytes // 6:
                 self._leave(job)
                 return
+            pieces = list(job.pieces()) if job.nbytes <= _MAX_READ_AHEAD_NBYTES else None
             _, number = self._idle.get()
             process, is_cold = self._quick[number], False
             try:
-                answer = _answer(process, job, pieces, self.limits.soon_seconds, is_last=False)
+                answer = _answer(process, job, pieces, self.limits.soon_seconds)
             except BaseException:
                 is_cold = True
                 with suppress(RuntimeError):  # the server ends
@@ -309,12 +261,12 @@ class Decoders:
                 raise
             finally:
                 self._idle.put((is_cold, number))
-            if answer[0].get("no_memory"):
+            if answer[0].get("error"):
                 self._leave(job)
             else:
-                job.finish(_result_of(job, answer))
+                job.finish(job.parse(*answer))
         except (_EndedError, TookLongError):
-            job.cost = max(job.cost, _MANY_PIXELS)
+            job.cost = math.inf
             self._leave(job)
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
             job.finish(error)
@@ -336,9 +288,8 @@ class Decoders:
             )
             self._waiting.remove(job)
         try:
-            seconds = self.limits.deadline_seconds
-            answer = _answer(self._patient, job, None, seconds, is_last=True)
-            job.finish(_result_of(job, answer))
+            answer = _answer(self._patient, job, None, self.limits.deadline_seconds)
+            job.finish(job.parse(*answer))
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
             job.finish(error)
 
@@ -355,7 +306,7 @@ def view_job(extension: str, nbytes: int, pieces: Pieces) -> Job[FieldView]:
     def parse(found: dict[str, Any], _data: bytes) -> FieldView:
         kind, summary, error = (found.get(name) for name in ("kind", "summary", "error"))
         if kind not in get_args(Kind) or not isinstance(summary, dict):
-            raise DecodeError("the decoder of the field gave no answer that can be read")
+            raise DecodeError(str(error or _NO_ANSWER))
         return FieldView(cast("Kind", kind), nbytes, summary, None if error is None else str(error))
 
     return Job("view", extension, nbytes, pieces, parse)
@@ -376,27 +327,14 @@ def thumbnail_job(
     return Job("thumbnail", extension, nbytes, pieces, _thumbnail_of, size=size, strip=strip)
 
 
-def _result_of(job: Job[T], answer: tuple[dict[str, Any], bytes]) -> T:
-    if answer[0].get("no_memory"):
-        raise DecodeError("decoding it takes more memory than a decoder may use")
-    if "failed" in answer[0]:
-        raise DecodeError(str(answer[0]["failed"]))
-    return job.parse(*answer)
-
-
 def _process(nbytes: int, niceness: int = 0) -> WorkerProcess:
     limits = str(nbytes), str(niceness)
     return WorkerProcess("wids.browse.decoderworker", limits, _LITTLE_MEMORY)
 
 
 def _answer(
-    worker: WorkerProcess,
-    job: Job[Any],
-    pieces: Iterable[bytes] | None,
-    seconds: float,
-    *,
-    is_last: bool,
-) -> tuple[dict[str, Any], bytes]:
+    worker: WorkerProcess, job: Job[Any], pieces: Iterable[bytes] | None, seconds: float
+) -> Message:
     """Send a job to a process, and wait for the answer.
 
     Args:
@@ -404,16 +342,14 @@ def _answer(
         job: The job.
         pieces: The bytes of its field, if they are read.
         seconds: Processor time that the process has.
-        is_last: Whether no process has more memory.
 
     Raises:
         TookLongError: Other programs used the processors for most of the time.
         DecodeError: The process died, or took longer than it may.
     """
-    request = {**job.request, "seconds": seconds, "is_last_try": is_last}
     try:
         with _explained(worker, seconds):
-            worker.send(request, job.nbytes)
+            worker.send({**job.request, "seconds": seconds}, job.nbytes)
         for piece in job.pieces() if pieces is None else pieces:
             with _explained(worker, seconds):
                 worker.send_bytes(piece)
@@ -444,6 +380,8 @@ def _explained(worker: WorkerProcess, seconds: float) -> Iterator[None]:
 
 def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:
     """Check every part of an answer, since an image that exploits a decoder controls it."""
+    if found.get("error") is not None:
+        raise DecodeError(str(found["error"]))
     try:
         media_type, width, height = (found[name] for name in ("media_type", "width", "height"))
         labels = tuple(
@@ -457,4 +395,4 @@ def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:
             return Thumbnail(media_type, data, *size, labels, value_range, is_cut)
     except (LookupError, TypeError, ValueError, OverflowError):  # OverflowError: int(infinity)
         pass
-    raise DecodeError("the decoder of the field gave no answer that can be read")
+    raise DecodeError(_NO_ANSWER)

@@ -18,8 +18,7 @@ from typing import Any
 
 from wids.base.optional import load_if_present
 from wids.base.system import limit_process
-from wids.browse.messages import Message, head, receive
-from wids.codecs.formats import field_kind
+from wids.browse.workerprocess import Message, head, receive
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import film_strip, thumbnail
 from wids.errors import DecodeError
@@ -30,8 +29,6 @@ __all__: list[str] = []
 _NO_MEMORY = re.compile(
     r"MemoryError|out of memory|allocate memory|bad_alloc|could not create decoder", re.IGNORECASE
 )
-
-_MAX_SMALL_PIXELS = 8 << 20  # progressive JPEGs take a dozen bytes per pixel
 
 
 def _answer(request: dict[str, Any], data: bytes) -> Message:
@@ -44,20 +41,10 @@ def _answer(request: dict[str, Any], data: bytes) -> Message:
             found = asdict(draw(extension, data, size=request["size"]))
             drawn = found.pop("data")
     except (DecodeError, MemoryError) as error:
-        found = {"failed": str(error) or type(error).__name__}
-    reason = found.get("failed") or found.get("error") or ""
-    no_memory = _NO_MEMORY.search(reason) is not None
-    if "failed" in found and not request["is_last_try"]:
-        no_memory = no_memory or _is_large_image(extension, data)
-    return {**found, "no_memory": no_memory}, drawn
-
-
-def _is_large_image(extension: str, data: bytes) -> bool:
-    """Return whether an image may have failed for lack of memory, which libjpeg does not report."""
-    if field_kind(extension) != "image":
-        return False
-    summary = view_field(extension, data).summary
-    return bool(summary.get("width", 0) * summary.get("height", 0) > _MAX_SMALL_PIXELS)
+        found = {"error": str(error) or type(error).__name__}
+    if _NO_MEMORY.search(found.get("error") or ""):
+        found["error"] = "decoding it takes more memory than a decoder may use"
+    return found, drawn
 
 
 def _main(descriptor: int, nbytes: int, niceness: int) -> None:

@@ -14,26 +14,35 @@ import numpy as np
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures, message_of
 from wids.browse.keptbytes import KeptBytes
-from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.errors import FetchError, ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.remoteindexes import fetch_index
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.views.fieldhomes import may_give
+from wids.views.plan import datasets_in, slots_of, stored_fields
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    import numpy.typing as npt
-
     from wids.base.shardref import ShardRef
-    from wids.browse.joinedfields import JoinedFields
+    from wids.ordering.permute import Integers
     from wids.reading.shardlist import ShardList
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
     from wids.views.plan import StoredField
 
-__all__ = ["PATIENCE", "FieldKey", "FieldReader", "LocatedField", "LocatedSample", "Uncounted"]
+__all__ = [
+    "PATIENCE",
+    "FieldKey",
+    "FieldReader",
+    "JoinedFields",
+    "LocatedField",
+    "LocatedSample",
+    "Uncounted",
+]
 
 Uncounted = dict[str, WidsError | OSError]
 
@@ -115,6 +124,76 @@ class LocatedSample:
                 f"field {number}"
             )
         return self.fields[number]
+
+
+class JoinedFields:
+    """Lookup of the fields that a join adds to the samples of its leftmost dataset.
+
+    The page shows samples by the shards of that dataset. Here are found the fields of these samples
+    that are stored in shards of other datasets or in tables.
+
+    Args:
+        samples: The join, or what was chosen of it.
+        rows: For each of its samples, the index in the leftmost dataset; None for the same.
+
+    Attributes:
+        samples: As given.
+        datasets: All datasets of shards.
+
+    Raises:
+        SpecError: One sample of the dataset is in several samples of the join.
+    """
+
+    def __init__(self, samples: Any, rows: Integers | None) -> None:
+        self.samples = samples
+        self.datasets = datasets_in(samples)
+        self._rows = np.arange(len(samples)) if rows is None else rows
+        self._order = np.argsort(self._rows, kind="stable")
+        self._sorted = self._rows[self._order]
+        (twice,) = np.nonzero(np.diff(self._sorted) == 0)
+        if len(twice):
+            raise SpecError(
+                f"sample {self._sorted[twice[0]]} of the left dataset is several times in the "
+                "join, and the page shows each once; choose it once, or write the join as shards "
+                "by wids reshard"
+            )
+
+    def at(self, indexes: Integers) -> Integers:
+        """Return the positions in the join of the samples with some left indexes, all present."""
+        found: Integers = self._order[np.searchsorted(self._sorted, indexes)]
+        return found
+
+    def lefts(self, positions: Integers) -> Integers:
+        """Return the left indexes of the samples at some positions in the join."""
+        found: Integers = self._rows[positions]
+        return found
+
+    def fields(self, index: int, url: str) -> list[LocatedField] | None:
+        """Return the fields of the sample with a left index; None if the join lacks it.
+
+        Args:
+            index: The index.
+            url: URL of its shard, whose fields are not stored elsewhere.
+
+        Raises:
+            WidsError: A shard cannot be opened, or a field is in both sides of the join.
+        """
+        position = int(np.searchsorted(self._sorted, index))
+        if position == len(self._sorted) or self._sorted[position] != index:
+            return None
+        found: list[LocatedField] = []
+        for field in stored_fields(self.samples, int(self._order[position])).values():
+            home = field.home
+            if isinstance(home, TableRows):
+                found.append(LocatedField(field.extension, 0, len(field.read()), field))
+                continue
+            stored = None if home.locate(field.position).shard.url == url else field
+            found.append(LocatedField(field.extension, field.offset, field.nbytes, stored))
+        return found
+
+    def may_give(self, field: str) -> bool:
+        """Return whether a field may come from the join, in place of one of the shard, too."""
+        return may_give(slots_of(self.samples), field)
 
 
 class FieldReader:
@@ -206,9 +285,8 @@ class FieldReader:
         index = index if index >= 0 else index + len(self)
         found = None if self.joined is None else self.joined.fields(index, ref.url)
         if found is None:
-            fields = tuple(LocatedField(*field) for field in shard.index.fields(local_index))
-        else:
-            fields = tuple(LocatedField(*field) for field in found)
+            found = [LocatedField(*field) for field in shard.index.fields(local_index)]
+        fields = tuple(found)
         return LocatedSample(
             index,
             shard.index.key(local_index),
@@ -351,8 +429,8 @@ class FieldReader:
         return self._opened(self.first_index(shard_index))[0].index
 
     def spans(
-        self, shard_index: int, indexes: npt.NDArray[np.int64], extension: str
-    ) -> tuple[memoryview, npt.NDArray[np.int64]] | None:
+        self, shard_index: int, indexes: Integers, extension: str
+    ) -> tuple[memoryview, Integers] | None:
         """Return where one field of many samples of a shard is.
 
         Args:

@@ -24,8 +24,8 @@ from wids.base.optional import load
 from wids.base.system import limit_process, num_cores
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import FieldReader
-from wids.browse.messages import head, receive
 from wids.browse.questions import NeedsHeadersError, Questions
+from wids.browse.workerprocess import head, receive
 from wids.catalogue.files import files_of
 from wids.catalogue.origins import datasets_of
 from wids.catalogue.samples import SampleTable

@@ -1,28 +1,88 @@
-"""A process that works for the server, reached by a socket; started again after it has ended."""
+"""Processes that work for the server, each reached by a socket and started again after its end.
+
+A message either way is a JSON object and bytes, each after its length. Both sides are of this
+library, but the server does not trust the answers: what a process works on is untrusted, and may
+control it.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import socket
+import struct
 import subprocess
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from wids.base.processes import fresh_python
-from wids.browse.messages import head, receive
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from wids.browse.messages import Message
+__all__ = [
+    "MAX_DATA_NBYTES",
+    "MAX_MESSAGE_NBYTES",
+    "Message",
+    "WorkerProcess",
+    "head",
+    "receive",
+]
 
-__all__ = ["WorkerProcess"]
-
-START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
+Message = tuple[dict[str, Any], bytes]
+MAX_MESSAGE_NBYTES = 8 << 20  # of the JSON in a message
+MAX_DATA_NBYTES = 256 << 20
+_LENGTHS = struct.Struct("<QQ")
+_START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
 # One that has closed its connection is about to end, and its exit status says why.
 _DYING_SECONDS = 1.0
+
+
+def head(header: dict[str, Any], nbytes: int) -> bytes:
+    """Return the beginning of a message that is followed by `nbytes` bytes of data."""
+    text = json.dumps(header).encode()
+    return _LENGTHS.pack(len(text), nbytes) + text
+
+
+def receive(connection: socket.socket, deadline: float | None = None) -> Message:
+    """Wait for a message.
+
+    Args:
+        connection: A connected socket.
+        deadline: Time of the monotonic clock until which to wait; None for no limit.
+
+    Raises:
+        EOFError: The other side closed the connection or sends too much.
+        OSError: The message did not come in time, or the connection broke.
+        ValueError: The header is not a JSON object.
+    """
+    length, nbytes = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, deadline))
+    if length > MAX_MESSAGE_NBYTES or nbytes > MAX_DATA_NBYTES:
+        raise EOFError(f"a message of {length} and {nbytes} bytes")
+    try:
+        header = json.loads(_exactly(connection, length, deadline))
+    except RecursionError as error:  # deeply nested brackets, sent by an exploited decoder
+        raise ValueError("expected a flat JSON object") from error
+    if not isinstance(header, dict):
+        raise ValueError("expected a JSON object")  # noqa: TRY004 (the data is wrong, no argument)
+    return header, _exactly(connection, nbytes, deadline)
+
+
+def _exactly(connection: socket.socket, nbytes: int, deadline: float | None) -> bytes:
+    # `BytesIO` gives out its bytes uncopied; libraries that get `bytearray` or a view make a copy.
+    stream = io.BytesIO(bytes(nbytes))
+    received = 0
+    with stream.getbuffer() as data:
+        while received < nbytes:
+            if deadline is not None:
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            with data[received:] as rest:
+                count = connection.recv_into(rest)
+            if not count:
+                raise EOFError("the connection was closed")
+            received += count
+    return stream.getvalue()
 
 
 class WorkerProcess:
@@ -55,6 +115,9 @@ class WorkerProcess:
                 raise RuntimeError("not done, as the server ends")
             if self._connection is not None:
                 return False
+            # Here, so that the process itself, which imports this module, starts sooner.
+            from wids.base.processes import fresh_python
+
             ours, theirs = socket.socketpair()
             command, environment = fresh_python(
                 "-m", self._module, str(theirs.fileno()), *self._arguments
@@ -87,9 +150,9 @@ class WorkerProcess:
         self.start()
         connection = self._open()
         if not self._is_ready:
-            receive(connection, time.monotonic() + START_SECONDS)
+            receive(connection, time.monotonic() + _START_SECONDS)
         self._is_ready = True
-        connection.settimeout(START_SECONDS)
+        connection.settimeout(_START_SECONDS)
         connection.sendall(head(request, nbytes))
 
     def send_bytes(self, data: bytes | memoryview) -> None:

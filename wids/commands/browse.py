@@ -101,9 +101,8 @@ def browse(args: Arguments) -> int:
     # Said before the dataset is opened, which may take a while.
     load("starlette", "browse")
     load("uvicorn", "browse")
-    from wids.browse.fieldreader import FieldReader
+    from wids.browse.fieldreader import FieldReader, JoinedFields
     from wids.browse.handlers import ApiHandlers
-    from wids.browse.joinedfields import JoinedFields
     from wids.browse.overview import find_report, read_report
     from wids.browse.server import BrowseServer
     from wids.log import logger

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.browse.messages import MAX_DATA_NBYTES, MAX_MESSAGE_NBYTES, head, receive
+from wids.browse.workerprocess import MAX_DATA_NBYTES, MAX_MESSAGE_NBYTES, head, receive
 
 LENGTHS = struct.Struct("<QQ")
 JSON = st.recursive(
