@@ -276,3 +276,19 @@ def test_values_are_columns_of_sql(
         assert [int(line["index"]) for line in lines] == [0, 1, 2, 3]
     assert main(["export", path, str(tmp_path / "t.csv"), "--values", "json.other"]) == 1
     assert "other" in capsys.readouterr().err
+
+
+def test_values_may_be_a_list_with_names(
+    tmp_path: Path, make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One `--values` takes several values, and names by `as`; each column is there once."""
+    path = str(make_shard("a.tar", [{"__key__": "k", ".cls": "3", ".json": '{"n": {"m": 1}}'}]))
+    out = str(tmp_path / "t.jsonl")
+    listed = ["--values", "key, cls, json.n.m, cls + 1 as next -- said", "--values", "cls"]
+    assert main(["export", path, out, *listed]) == 0
+    (row,) = read_table(Path(out))
+    places = {".cls offset", ".cls size", ".json offset", ".json size"}
+    added = row.keys() - places - {"index", "shard", "shard_index"}
+    assert {name: row[name] for name in added} == {"key": "k", "cls": 3, "json.n.m": 1, "next": 4}
+    assert main(["export", path, out, "--values", "cls as key"]) == 1
+    assert "two columns have the name 'key'" in capsys.readouterr().err

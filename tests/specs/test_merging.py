@@ -251,6 +251,20 @@ def test_a_merge_can_be_printed(spec, capsys) -> None:
     assert not Path("-").exists()
 
 
+def test_a_merge_into_another_folder_names_the_indexes_of_shards(spec) -> None:
+    """Sidecars and packs that specs name, and the shards, are found from the merged spec."""
+    Path("a").mkdir()
+    Path("b").mkdir()
+    packed, indexed = spec("a/x", ["a/x.tar"]), spec("b/y", ["b/y.tar"])
+    x, y = {"url": "x.tar", "nsamples": 1}, {"url": "y.tar", "nsamples": 1, "index": "i/y.widx"}
+    Path(packed).write_text(json.dumps({**read(packed), "shardlist": [x], "pack": "x.wpack"}))
+    Path(indexed).write_text(json.dumps({**read(indexed), "shardlist": [y]}))
+    assert main(["merge", packed, indexed, "-o", "far/all.json"]) == 0
+    one, other = read("far/all.json")["shardlist"]
+    assert (one["url"], one["pack"]) == ("../a/x.tar", "../a/x.wpack#0")
+    assert (other["url"], other["index"]) == ("../b/y.tar", "../b/i/y.widx")
+
+
 def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
     """A merge refuses to overwrite one of its sources, under any path."""
     a, b = spec("a", ["a.tar"]), spec("b", ["b.tar"], classes=["cat"])

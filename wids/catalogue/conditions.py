@@ -17,7 +17,15 @@ from wids.catalogue.structures import literal, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Names", "check_columns", "check_condition", "check_order", "check_query", "explained"]
+__all__ = [
+    "Names",
+    "check_columns",
+    "check_condition",
+    "check_order",
+    "check_query",
+    "explained",
+    "names_of_values",
+]
 
 MAX_LENGTH = 2000
 _KINDS = """
@@ -117,6 +125,19 @@ def check_columns(text: str) -> Names:
     if select != expected:
         raise ValueError(f"columns: expected values of a sample, such as cls, got {text!r:.200}")
     return Names.of(_allowed_names(parts, "columns"))
+
+
+def names_of_values(text: str) -> list[str]:
+    """Return the name of each value in a list as after SELECT; "" for an expression without one.
+
+    Raises:
+        ValueError: It is no such list.
+
+    >>> names_of_values("cls, json.size.width, length(txt), txt as caption")
+    ['cls', 'json.size.width', '', 'caption']
+    """
+    items = _only_select(f"SELECT\n{text}\nFROM samples", text, "values")["select_list"]
+    return [item["alias"] or ".".join(item.get("column_names", ())) for item in items]
 
 
 def check_order(text: str) -> tuple[str, Names]:

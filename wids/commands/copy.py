@@ -337,7 +337,7 @@ def add_export(commands: Any) -> None:
         "write a dataset as plain files, a table of its samples, or a pack of its tar indexes",
         [
             "wids export train.json files/",
-            "wids export train.json train.parquet --values cls --values json.caption",
+            "wids export train.json train.parquet --values 'cls, json.caption as caption'",
             "wids export train.json train.wpack",
             "wids export train.wpack members.parquet --members",
         ],
@@ -354,7 +354,7 @@ def add_export(commands: Any) -> None:
         action="append",
         default=[],
         metavar="SQL",
-        help="add a column to a table, such as cls or json.caption",
+        help="add columns to a table, such as cls or 'json.caption, length(txt) as n'",
     )
     parser.add_argument(
         "--members",

@@ -529,6 +529,8 @@ def merge_specs(
     ]
     urls = _names_in_spec([shard["url"] for shard in shards], folder)
     rows = [{**shard, "url": url} for url, shard in zip(urls, shards, strict=True)]
+    for row in rows:  # parsing gave them the folder of their spec
+        row |= {key: name_in_spec(row[key], folder) for key in ("index", "pack") if key in row}
     if parts:
         rows.sort(key=lambda row: str(row["url"]))
     name = name or next((spec.name for spec in specs if spec.name), None)

@@ -23,6 +23,7 @@ from wids.base.progress import progress
 from wids.base.text import clean
 from wids.base.urls import display_url
 from wids.catalogue.build import RESERVED, column_name
+from wids.catalogue.conditions import names_of_values
 from wids.catalogue.structures import quoted
 from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names
@@ -180,14 +181,15 @@ def export_table(
     Args:
         samples: A dataset, a view or a join; their catalogue is asked.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
-        values: More columns, as SQL has them, such as "cls" or "json.caption".
+        values: More columns, as SQL has them, such as "cls", "json.caption, length(txt) as n".
         omissions: Counts the top-level keys of the spec, and columns of bytes.
 
     Returns:
         Number of written rows.
 
     Raises:
-        ValueError: The suffix of the table is unknown, or no sample has one of the `values`.
+        ValueError: The suffix of the table is unknown, no sample has one of the `values`, or two
+            of these have one name.
         WidsError: A shard cannot be read.
         ModuleNotFoundError: DuckDB or pyarrow is not installed.
     """
@@ -196,24 +198,31 @@ def export_table(
     omissions = omissions or Omissions()
     _add_keys(samples, omissions)
     schema = samples.sql("select * from samples limit 0").arrow().schema
-    if values:  # for a message about these alone
-        samples.sql(f"select {', '.join(values)} from samples limit 0")  # noqa: S608
     places = {
         name: [each.name for each in schema.field(name).type] if name in schema.names else []
         for name in ("offsets", "sizes")
     }
-    columns = ["index", "key", "shard", "shard_index"]
-    columns += [
-        f"{column}.{quoted(name)} as {quoted(f'.{name} {column[:-1]}')}"
+    columns = {name: name for name in ("index", "key", "shard", "shard_index")}
+    columns |= {
+        f".{name} {column[:-1]}": f"{column}.{quoted(name)}"
         for name in dict.fromkeys([*places["offsets"], *places["sizes"]])
         for column, there in places.items()
         if name in there
-    ]
+    }
     stored = {*RESERVED, *places["sizes"]}
     of_tables = [name for name in schema.names if name not in stored]
-    columns += [f"{quoted(name)} as {quoted(f'.{name}')}" for name in of_tables]
-    columns += [f"{value} as {quoted(value)}" for value in values]
-    found = samples.sql(f"select {', '.join(columns)} from samples order by index").arrow()  # noqa: S608 (`sql` takes one SELECT)
+    columns |= {f".{name}": quoted(name) for name in of_tables}
+    names = [*columns, *(name for text in values for name in _names_of_values(samples, text))]
+    selected = "\n, ".join([*columns.values(), *values])  # a text may end in a comment
+    found = samples.sql(f"select {selected}\nfrom samples order by index").arrow()
+    kept: dict[str, Any] = {}
+    for name, column in zip(names, found.columns, strict=True):
+        if not kept.setdefault(name, column).equals(column):
+            raise ValueError(
+                f"--values: two columns have the name {name!r}; another name is given by `as`, as "
+                "in: cls as label"
+            )
+    found = load("pyarrow", "parquet").table(kept)
     odd = found.filter(load("pyarrow.compute", "parquet").match_substring(found["key"], "\ufffd"))
     if len(odd):
         omissions.add(
@@ -225,6 +234,17 @@ def export_table(
             omissions.add(f"bytes of column {extension}", found["key"][0].as_py(), len(found))
     _write_table(path, found.to_batches(), found.schema)
     return len(found)
+
+
+def _names_of_values(samples: Viewable, text: str) -> list[str]:
+    """Return the names of the columns for values that are asked for."""
+    named = names_of_values(text)
+    columns = samples.sql(f"select\n{text}\nfrom samples limit 0").columns
+    if named == [""] and len(columns) == 1:
+        return [text.strip()]
+    if len(named) < len(columns):  # of `*`
+        return columns
+    return [name or column for name, column in zip(named, columns, strict=True)]
 
 
 def export_members(dataset: ShardList, path: Path, *, rows: NDArray[np.int64] | None = None) -> int:
