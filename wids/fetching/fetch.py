@@ -58,7 +58,6 @@ __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "
 T = TypeVar("T")
 _OVERLAP_NBYTES = 512  # fetched again on resuming, to check that the file is the same
 _PROGRESS_NBYTES = 1 << 16  # a try that receives this many bytes does not count as failed
-# A spec of a million shards takes 200 MB; a server may send anything.
 _SHOWN_NBYTES = 80
 # Of a file that may come over several connections, the first request asks for so much: a small
 # file then comes by it alone, and no response is left before its end.
@@ -593,31 +592,27 @@ class Fetcher:
         check_url(url)
         scheme = scheme_of(url)
         sources = self._client.sources
-        source = sources.get(scheme)
-        if source is None:
-            made = self._new_source(url, scheme)
-            # Threads that create a source at the same time must all use the same one, or the
-            # connections of the others would never be closed.
-            source = sources.setdefault(scheme, made)
-            if source is not made:
-                made.close()
-        return source
-
-    def _new_source(self, url: str, scheme: str) -> Source:
-        new_source = _SOURCES.get(scheme)
+        if scheme in sources:
+            return sources[scheme]
         if not scheme:
             raise FetchError(
                 f"{display_url(url)}: is a URL without a host or bucket; expected one such as "
                 "s3://bucket/train.json or https://host/train.json"
             )
-        if new_source is None:
+        if scheme not in _SOURCES:
             known = ", ".join([*_SOURCES, "file"])
             raise FetchError(f"{display_url(url)}: cannot fetch {scheme}: URLs; known are {known}")
         if scheme == "pipe" and not self.allow_pipe:
             raise FetchError(
                 f"{display_url(url)}: commands run only with allow_pipe=True, in a program"
             )
-        return new_source(self.policy)
+        made = _SOURCES[scheme](self.policy)
+        # Threads that create a source at the same time must all use the same one, or the
+        # connections of the others would never be closed.
+        source = sources.setdefault(scheme, made)
+        if source is not made:
+            made.close()
+        return source
 
 
 class _Client:

@@ -120,83 +120,92 @@ class HttpSource:
         response = self._request(url, asked)
         try:
             _check_status(response, url, ranged="Range" in asked)
-            return self._judge(response, url, asked.get("If-Range"))
+            return _stream_of(response, url, asked.get("If-Range"))
         except BaseException:
             response.close()
             self._prepared.pop(url, None)  # its credentials may have changed
             raise
 
     def _request(self, url: str, headers: Mapping[str, str]) -> Response:
+        import requests
         import requests.exceptions as failures
 
-        policy = self._policy
+        policy, session = self._policy, self._session
         try:
-            request = self._prepared_for(url)
+            # With credentials and cookies. Kept, since making it takes a quarter of the time of a
+            # request: training by range requests the same few files thousands of times.
+            prepared = self._prepared.get(url)
+            if prepared is None or session.cookies:
+                prepared = session.prepare_request(requests.Request("GET", url))
+                if len(self._prepared) >= _MOST_PREPARED:
+                    self._prepared.clear()
+                self._prepared[url] = prepared
+            request = prepared.copy()
             request.headers.update(headers)
-            response = self._session.send(
+            return session.send(
                 request,
                 timeout=(policy.connect_timeout_seconds, policy.stall_timeout_seconds),
                 allow_redirects=True,
-                **self._session.merge_environment_settings(url, {}, True, None, None),
+                **session.merge_environment_settings(url, {}, True, None, None),
             )
         except (failures.SSLError, failures.TooManyRedirects, ValueError) as error:
             # Not chained: requests and urllib3 quote the URL, and a traceback shows the causes.
             raise FetchError(f"{display_url(url)}: {_cause(error)}") from None
         except failures.RequestException as error:
             raise ConnectionError(_cause(error)) from None
-        return response
 
-    def _prepared_for(self, url: str) -> PreparedRequest:
-        """Return a request for a URL, with credentials and cookies, and without own headers."""
-        from requests import Request
 
-        # Kept, since this takes a quarter of the time of a request: training by range requests the
-        # same few files thousands of times.
-        prepared = self._prepared.get(url)
-        if prepared is None or self._session.cookies:
-            prepared = self._session.prepare_request(Request("GET", url))
-            if len(self._prepared) >= _MOST_PREPARED:
-                self._prepared.clear()
-            self._prepared[url] = prepared
-        return prepared.copy()
-
-    def _judge(self, response: Response, url: str, if_range: str | None) -> Stream:
-        headers = response.headers
-        length = headers.get("Content-Length", "")
-        chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
-        encoding = headers.get("Content-Encoding", "identity") or "identity"
-        decode = encoding.lower() != "identity" and not _names_compressed_file(url)
-        known = _LENGTH.fullmatch(length) is not None
-        start, size = 0, int(length) if known and not chunked and not decode else None
-        stop = None
-        validator = None if decode else _validator(headers)
-        # In a 206, Content-Length is that of the range; Content-Range has that of the file.
-        if response.status_code == HTTPStatus.PARTIAL_CONTENT:
-            # A range of a compressed form is useless: it cannot be decompressed alone, and its
-            # offsets are not those of the file.
-            if decode:
-                raise RangesNotServedError(
-                    f"{display_url(url)}: asked for a byte range, got one of its {encoding} form"
-                )
-            start, stop, size = _parse_content_range(headers.get("Content-Range", ""))
-            # By RFC 9110, section 15.3.7, a date that was sent as If-Range is not repeated; an ETag
-            # always is.
-            if validator is None and if_range is not None and not if_range.startswith('"'):
-                validator = if_range
-        return Stream(
-            start=start,
-            size=size,
-            validator=validator,
-            content_type=headers.get("Content-Type", ""),
-            weak_etag=None if decode else _weak_etag(headers),
-            next_url=response.links.get("next", {}).get("url"),
-            delimited=chunked or known,
-            chunks=_decoded(_body(response), encoding, display_url(url))
-            if decode
-            else _body(response),
-            close=response.close,
-            stop=stop,
-        )
+def _stream_of(response: Response, url: str, if_range: str | None) -> Stream:
+    """Return a response as a stream, after checking that its headers fit each other."""
+    headers = response.headers
+    length, etag = headers.get("Content-Length", ""), headers.get("ETag", "")
+    chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
+    encoding = headers.get("Content-Encoding", "identity") or "identity"
+    # The encoding of a compressed file is its own.
+    compressed = url.partition("?")[0].lower().endswith((".gz", ".tgz", ".zst"))
+    decode = encoding.lower() != "identity" and not compressed
+    known = _LENGTH.fullmatch(length) is not None
+    start, size = 0, int(length) if known and not chunked and not decode else None
+    stop = None
+    # For If-Range, by RFC 9110, section 13.1.5: a strong ETag, else the date. A weak one, such as
+    # `W/"a"`, means that two files are equivalent, not that their bytes are equal.
+    validator = etag if etag.startswith('"') else headers.get("Last-Modified") or None
+    weak_etag = etag if etag.startswith("W/") else None
+    if decode:
+        validator = weak_etag = None
+    # In a 206, Content-Length is that of the range; Content-Range has that of the file.
+    if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+        # A range of a compressed form is useless: it cannot be decompressed alone, and its offsets
+        # are not those of the file.
+        if decode:
+            raise RangesNotServedError(
+                f"{display_url(url)}: asked for a byte range, got one of its {encoding} form"
+            )
+        stated = headers.get("Content-Range", "")
+        match = _CONTENT_RANGE.fullmatch(stated.strip())
+        if match is None:
+            raise ConnectionError(
+                f"expected a Content-Range such as 'bytes 0-9/100', got {stated!r}"
+            )
+        start, stop = int(match[1]), int(match[2]) + 1
+        size = None if match[3] == "*" else int(match[3])
+        # By RFC 9110, section 15.3.7, a date that was sent as If-Range is not repeated; an ETag
+        # always is.
+        if validator is None and if_range is not None and not if_range.startswith('"'):
+            validator = if_range
+    body = _body(response)
+    return Stream(
+        start=start,
+        size=size,
+        validator=validator,
+        content_type=headers.get("Content-Type", ""),
+        weak_etag=weak_etag,
+        next_url=response.links.get("next", {}).get("url"),
+        delimited=chunked or known,
+        chunks=_decoded(body, encoding, display_url(url)) if decode else body,
+        close=response.close,
+        stop=stop,
+    )
 
 
 def _cause(error: Exception) -> str:
@@ -233,37 +242,6 @@ def _check_status(response: Response, url: str, *, ranged: bool) -> None:
     }.get(status, "")
     kind = {401: DeniedError, 403: DeniedError, 404: AbsentError, 410: AbsentError}
     raise kind.get(status, FetchError)(message + hint)
-
-
-def _names_compressed_file(url: str) -> bool:
-    """Return whether the URL names a compressed file, whose encoding is its own."""
-    return url.partition("?")[0].lower().endswith((".gz", ".tgz", ".zst"))
-
-
-def _parse_content_range(value: str) -> tuple[int, int, int | None]:
-    """Return start and end of a range, and the size of the file, None if it is not stated."""
-    match = _CONTENT_RANGE.fullmatch(value.strip())
-    if match is None:
-        raise ConnectionError(f"expected a Content-Range such as 'bytes 0-9/100', got {value!r}")
-    return int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3])
-
-
-def _validator(headers: Mapping[str, str]) -> str | None:
-    """Return the validator for If-Range: a strong ETag, else the modification date.
-
-    Source:
-        RFC 9110, section 13.1.5.
-    """
-    etag = headers.get("ETag", "")
-    # A weak ETag, `W/"..."`, means that two files are equivalent, not that their bytes are equal.
-    if etag.startswith('"'):
-        return etag
-    return headers.get("Last-Modified") or None
-
-
-def _weak_etag(headers: Mapping[str, str]) -> str | None:
-    etag = headers.get("ETag", "")
-    return etag if etag.startswith("W/") else None
 
 
 def _body(response: Response) -> Iterator[bytes]:

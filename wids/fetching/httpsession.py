@@ -188,7 +188,15 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while True:
-            nbytes = self._receive(buffer)
+            nbytes = None
+            began = time.monotonic()
+            self._sock.settimeout(max(self._left_seconds, 1e-3))
+            try:
+                nbytes = self._sock.recv_into(buffer)
+                self._left_seconds -= time.monotonic() - began
+                self._received += nbytes
+            except TimeoutError:
+                self._left_seconds = 0
             if self._left_seconds <= 0:
                 if not self._is_body:
                     raise SlowServerError(
@@ -202,19 +210,6 @@ class _TimedReader(io.RawIOBase):
                 self.begin_body()
             if nbytes is not None:
                 return nbytes
-
-    def _receive(self, buffer: Any) -> int | None:
-        """Receive bytes; return None after the time limit."""
-        began = time.monotonic()
-        self._sock.settimeout(max(self._left_seconds, 1e-3))
-        try:
-            nbytes = self._sock.recv_into(buffer)
-        except TimeoutError:
-            self._left_seconds = 0
-            return None
-        self._left_seconds -= time.monotonic() - began
-        self._received += nbytes
-        return nbytes
 
     def close(self) -> None:
         self._sockets.discard(self._sock)

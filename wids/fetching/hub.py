@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
@@ -215,17 +216,11 @@ def _endpoint(environment: Mapping[str, str]) -> str:
 
 
 def _headers() -> dict[str, str]:
-    token = _token(os.environ)
+    """Return the header with the token that `huggingface_hub` has stored; none without a token."""
+    token = os.environ.get("HF_TOKEN")
+    if not token:
+        home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+        path = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
+        with suppress(OSError):
+            token = path.read_text(encoding="utf-8").strip()
     return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _token(environment: Mapping[str, str]) -> str:
-    """Return the token that `huggingface_hub` has stored; "" if there is none."""
-    if environment.get("HF_TOKEN"):
-        return environment["HF_TOKEN"]
-    home = environment.get("HF_HOME") or "~/.cache/huggingface"
-    path = Path(environment.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

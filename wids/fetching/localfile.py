@@ -8,7 +8,7 @@ from wids.errors import FetchError
 
 __all__ = ["MAX_DOCUMENT_NBYTES", "read_local", "too_large"]
 
-MAX_DOCUMENT_NBYTES = 256 << 20
+MAX_DOCUMENT_NBYTES = 256 << 20  # a spec of a million shards takes 200 MB
 
 
 def read_local(location: str) -> bytes:
@@ -19,7 +19,10 @@ def read_local(location: str) -> bytes:
     """
     path = local_path(location)
     try:
-        with open(path, "rb", opener=_without_waiting) as stream:
+        # A pipe into which nobody writes is at its end, and not waited for.
+        with open(
+            path, "rb", opener=lambda it, flags: os.open(it, flags | os.O_NONBLOCK)
+        ) as stream:
             os.set_blocking(stream.fileno(), True)
             status = os.fstat(stream.fileno())
             if stat.S_ISREG(status.st_mode) and not status.st_size:
@@ -32,11 +35,6 @@ def read_local(location: str) -> bytes:
     if len(data) > MAX_DOCUMENT_NBYTES:
         raise FetchError(too_large(location, MAX_DOCUMENT_NBYTES))
     return data
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe into which nobody writes is at its end, and not waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def too_large(url: str, max_nbytes: int) -> str:

@@ -223,7 +223,7 @@ class ObjectSource:
                 content_type=str(result.attributes.get("Content-Type", "")),
                 delimited=True,
                 chunks=_body(result),
-                close=_nothing,
+                close=lambda: None,  # the library closes a response that is no longer read
                 stop=result.range[1] if "range" in options else None,
             )
 
@@ -282,7 +282,8 @@ class ObjectSource:
         _Library.used_by = os.getpid()
         bucket_url = f"{scheme.lower()}://{bucket}"
         if bucket_url not in self._stores:
-            options: Any = {**self._client_options, "allow_http": _plain_http_endpoint()}
+            plain = any(os.environ.get(name, "").lower().startswith("http:") for name in _ENDPOINTS)
+            options: Any = {**self._client_options, "allow_http": plain}
             if scheme.lower() == "ais":
                 self._stores[bucket_url] = _aistore_bucket(url, bucket, options)
             elif scheme.lower() in {"s3", "s3a"}:
@@ -394,15 +395,6 @@ def _body(result: GetResult) -> Iterator[bytes]:
         yield from result.stream(_CHUNK_NBYTES)
     except (BaseError, OSError) as error:
         raise ConnectionError(_first_line(error)) from None
-
-
-def _nothing() -> None:
-    """Do nothing: the library closes a response that is no longer read."""
-
-
-def _plain_http_endpoint() -> bool:
-    """Return whether the user has set an endpoint with plain http."""
-    return any(os.environ.get(name, "").lower().startswith("http:") for name in _ENDPOINTS)
 
 
 @contextmanager

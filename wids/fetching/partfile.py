@@ -4,10 +4,9 @@ import errno
 import json
 import shutil
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from wids.base.hashing import RunningDigests
@@ -63,7 +62,12 @@ class PartFile:
         self.size: int | None = None
         self.validator: str | None = None
         self.weak_etag: str | None = None
-        self._load_state()
+        with suppress(OSError, ValueError, AttributeError):
+            state = json.loads(self.state_path.read_text(encoding="utf-8"))
+            size, validator, weak_etag = map(state.get, ("size", "validator", "weak_etag"))
+            self.size = size if isinstance(size, int) else None
+            self.validator = validator if isinstance(validator, str) else None
+            self.weak_etag = weak_etag if isinstance(weak_etag, str) else None
         # Appended to: existing content is kept.
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
@@ -71,17 +75,14 @@ class PartFile:
         if self.nbytes and not self.resumable:
             self.restart()
         elif self.nbytes:
-            self._rehash()
+            with path.open("rb") as stream:
+                while block := stream.read(_BLOCK_NBYTES):
+                    self._digests.update(block)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._digests.close()
         with suppress(OSError):  # the failed write has reported a full disk already
             self._stream.close()
@@ -115,7 +116,7 @@ class PartFile:
         # Written before the first byte, so that a killed process never leaves a part without its
         # state.
         state = json.dumps({"size": size, "validator": validator, "weak_etag": weak_etag})
-        with self._guard():
+        with self._explaining_full_disk():
             self.state_path.write_text(state, encoding="utf-8")
 
     def append(self, chunk: bytes | bytearray) -> None:
@@ -129,16 +130,14 @@ class PartFile:
         if limit is not None and self.nbytes + len(chunk) > limit:
             self.expected.check_size(self.name, self.nbytes + len(chunk))
         for start in range(0, len(chunk), PIECE_NBYTES):
-            self._append_piece(chunk[start : start + PIECE_NBYTES])
-
-    def _append_piece(self, piece: bytes | bytearray) -> None:
-        if self.nbytes + len(piece) > self._room:
-            self.flush()  # room is made by the sizes in the file system
-            self._room = self._make_room(self)
-        with self._guard():
-            self._stream.write(piece)
-        self._digests.update(piece)
-        self.nbytes += len(piece)
+            piece = chunk[start : start + PIECE_NBYTES]
+            if self.nbytes + len(piece) > self._room:
+                self.flush()  # room is made by the sizes in the file system
+                self._room = self._make_room(self)
+            with self._explaining_full_disk():
+                self._stream.write(piece)
+            self._digests.update(piece)
+            self.nbytes += len(piece)
 
     def flush(self) -> None:
         """Hand all bytes to the operating system.
@@ -146,7 +145,7 @@ class PartFile:
         Raises:
             CacheError: The disk is full.
         """
-        with self._guard():
+        with self._explaining_full_disk():
             self._stream.flush()
 
     def tail(self, nbytes: int) -> bytes:
@@ -194,44 +193,18 @@ class PartFile:
             with suppress(OSError):  # the sweep removes it after this process has ended
                 path.unlink()
 
-    def _load_state(self) -> None:
-        with suppress(OSError, ValueError, AttributeError):
-            state = json.loads(self.state_path.read_text(encoding="utf-8"))
-            size, validator, weak_etag = map(state.get, ("size", "validator", "weak_etag"))
-            self.size = size if isinstance(size, int) else None
-            self.validator = validator if isinstance(validator, str) else None
-            self.weak_etag = weak_etag if isinstance(weak_etag, str) else None
-
     def _new_digests(self) -> RunningDigests:
         return RunningDigests(self.expected.digest_to_check or ["crc32"])
 
-    def _rehash(self) -> None:
-        with self.path.open("rb") as stream:
-            while block := stream.read(_BLOCK_NBYTES):
-                self._digests.update(block)
-
-    def _guard(self) -> "_SpaceGuard":
-        return _SpaceGuard(self.path, self.size or self.expected.filesize)
-
-
-class _SpaceGuard:
-    """Context manager that adds the folder and the sizes to "no space left" errors."""
-
-    def __init__(self, path: Path, wanted_nbytes: int | None) -> None:
-        self._path = path
-        self._wanted_nbytes = wanted_nbytes
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
-            raise no_space(self._path, self._wanted_nbytes, str(error.strerror)) from error
+    @contextmanager
+    def _explaining_full_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            wanted = self.size or self.expected.filesize
+            raise no_space(self.path, wanted, str(error.strerror)) from error
 
 
 def no_space(path: Path, wanted_nbytes: int | None, cause: str) -> CacheError:

@@ -92,19 +92,16 @@ def _without_arguments(said: str, arguments: Sequence[str]) -> str:
 
     A path stays, since the user needs it; a header, `key=value` or `user:password` may be secret.
     """
-    quoted = {*arguments, *(word for each in arguments for word in _words(each))}
+    quoted = set(arguments)
+    for script in arguments:  # any may be one for a shell
+        try:
+            quoted.update(shlex.split(script))
+        except ValueError:  # a quote that is not closed
+            quoted.update(script.split())
     for argument in sorted(quoted, key=len, reverse=True):
         if _MAYBE_SECRET.search(argument):
             said = said.replace(argument, "...")
     return hide_credentials(said)
-
-
-def _words(script: str) -> list[str]:
-    """Return the words of an argument that may be a script for a shell."""
-    try:
-        return shlex.split(script)
-    except ValueError:  # a quote that is not closed
-        return script.split()
 
 
 def _read_end(stream: IO[bytes] | None) -> str:

@@ -295,17 +295,13 @@ class Scouts:
             self._keep(position, data)
             with self._news:
                 self._news.notify_all()
-            position = self._after(position, data)
-
-    def _after(self, position: int, data: bytes) -> int | None:
-        """Return the position of the first header that is not in the data; None if one is odd."""
-        start = 0
-        while start + _UNIT <= len(data):
-            distance = self._hop(data[start : start + _UNIT])
-            if distance is None:
-                return None
-            start += distance
-        return position + start
+            start = 0
+            while start + _UNIT <= len(data):
+                distance = self._hop(data[start : start + _UNIT])
+                if distance is None:  # an odd header, which the scan reads by itself
+                    return
+                start += distance
+            position += start
 
     def _first_header(self, position: int) -> int | None:
         for _ in range(_MOST_SEARCHED):

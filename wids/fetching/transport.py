@@ -356,35 +356,31 @@ class Listing:
             FetchError: The server refuses, or its listing is too long or repeats files.
             ConnectionError: The listing broke off; another call continues it.
         """
+        shown, most = display_url(self.folder), self._most_files
         for page in source.pages(self.folder, self._cursor):
-            self._add(page)
-
-    def _add(self, page: ListingPage) -> None:
-        shown = display_url(self.folder)
-        for file in page.files:
-            name = file.url.removeprefix(self.folder)
-            if not file.url.startswith(self.folder):
-                # A store also lists the object that has the name of the folder.
-                if file.url == self.folder[:-1]:
-                    continue
+            for file in page.files:
+                name = file.url.removeprefix(self.folder)
+                if not file.url.startswith(self.folder):
+                    # A store also lists the object that has the name of the folder.
+                    if file.url == self.folder[:-1]:
+                        continue
+                    raise FetchError(
+                        f"{shown}: expected a listing of files in it, found {display_url(file.url)}"
+                    )
+                if name in self.files:
+                    # A store's client leaves out the slash that ends the key of a folder's marker.
+                    if not file.nbytes:
+                        continue
+                    raise FetchError(
+                        f"{shown}: the server lists {name!r:.200} twice, perhaps without end; list "
+                        "a smaller folder, or name a spec or the shards"
+                    )
+                self.files[name] = file
+            self._cursor = page.cursor
+            self.num_pages += 1
+            if len(self.files) > most or self.num_pages * _FEWEST_ON_A_PAGE > most + 1000:
                 raise FetchError(
-                    f"{shown}: expected a listing of files in it, found {display_url(file.url)}"
+                    f"{shown}: expected a listing of {most} files at most, found "
+                    f"{len(self.files)} on {self.num_pages} pages and more to come; list a smaller "
+                    "folder, or name a spec or the shards"
                 )
-            if name in self.files:
-                # A store's client leaves out the slash that ends the key of a folder's marker.
-                if not file.nbytes:
-                    continue
-                raise FetchError(
-                    f"{shown}: the server lists {name!r:.200} twice, perhaps without end; list a "
-                    "smaller folder, or name a spec or the shards"
-                )
-            self.files[name] = file
-        self._cursor = page.cursor
-        self.num_pages += 1
-        most = self._most_files
-        if len(self.files) > most or self.num_pages * _FEWEST_ON_A_PAGE > most + 1000:
-            raise FetchError(
-                f"{shown}: expected a listing of {most} files at most, found {len(self.files)} on "
-                f"{self.num_pages} pages and more to come; list a smaller folder, or name a spec "
-                "or the shards"
-            )
