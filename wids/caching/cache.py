@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_callable, check_flag
 from wids.base.files import is_newer
+from wids.base.optional import load_if_present
 from wids.base.shardref import ShardRef
 from wids.base.shardversion import Version
 from wids.base.urls import display_url, is_compressed_name, is_local, local_path, without_secrets
@@ -135,10 +136,10 @@ class ShardCache:
 
         import wids.caching.download
         import wids.caching.store  # noqa: F401
-        from wids.caching.unpack import load_libraries
 
         self.fetcher.make_ready(urls)
-        load_libraries()
+        for library in ("filelock", "zstandard"):
+            load_if_present(library)
 
     def close(self) -> None:
         """Close connections, end all leases, and wait for the disk."""
@@ -283,22 +284,17 @@ class ShardCache:
 
     def _get(self, shard: ShardRef, stopped: Callable[[], bool]) -> Path:
         try:
-            return self._path_of(shard, stopped)
+            path = self.local_path_of(shard)
+            if path is not None:
+                if not is_local(shard.url) and not path.exists():
+                    self._fetch_to(path, shard, stopped)
+                return self._local(path, shard)
+            entry = self._entry_of_remote(shard)
+            if not self._lease(entry):
+                self._download(shard, entry, stopped=stopped)
         except CacheError as error:
             # The disk and the folder know no URL; but which shard it was for may tell the reason.
             raise CacheError(f"{display_url(shard.url)}: {error}") from error.__cause__
-
-    def _path_of(self, shard: ShardRef, stopped: Callable[[], bool]) -> Path:
-        if self.localname is not None:
-            path = self.starting_folder.path_of(self.localname(shard.url))
-            if not path.exists() and not is_local(shard.url):
-                self._fetch_to(path, shard, stopped)
-            return self._local(path, shard)
-        if is_local(shard.url):
-            return self._local(self.starting_folder.path_of(shard.url), shard)
-        entry = self._entry_of_remote(shard)
-        if not self._lease(entry):
-            self._download(shard, entry, stopped=stopped)
         return entry.path
 
     def sidecar_path(
@@ -318,8 +314,15 @@ class ShardCache:
             folder, whose name changes with the shard. None if the folder cannot be used.
         """
         beside = path.with_name(path.name + suffix)
-        if path.parent == self.cache_dir or _is_usable(beside, path, renew=renew):
+        if path.parent == self.cache_dir:
             return beside
+        with suppress(OSError):
+            status = beside.stat()
+            # A folder cannot be replaced by a rename, and a pipe or device is no sidecar.
+            if stat.S_ISREG(status.st_mode) and (
+                (not renew and is_newer(status, path.stat())) or os.access(beside.parent, os.W_OK)
+            ):
+                return beside
         try:
             self._store.check()
             entry = self._entry_of_local(path)
@@ -366,9 +369,8 @@ class ShardCache:
         url = shard.url
         try:
             self._store.check()
-            if self.localname is not None or is_local(url):
-                name = url if self.localname is None else self.localname(url)
-                local = self.starting_folder.path_of(name)
+            local = self.local_path_of(shard)
+            if local is not None:
                 return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
         except OSError as error:
             logger.info("%s: the files made from it cannot be cached: %s", display_url(url), error)
@@ -561,25 +563,6 @@ def _working_folder() -> str | None:
         return os.getcwd()  # noqa: PTH109 (its text is compared, each time a shard is opened)
     except OSError:  # it was removed
         return None
-
-
-def _is_usable(beside: Path, shard: Path, *, renew: bool) -> bool:
-    """Return whether a sidecar exists that is up to date or can be replaced.
-
-    Args:
-        beside: Path of the sidecar.
-        shard: Path of its shard.
-        renew: Whether the caller will replace the sidecar, even one that is up to date.
-    """
-    try:
-        status = beside.stat()
-        # A folder cannot be replaced by a rename, and a pipe or device is no sidecar.
-        if not stat.S_ISREG(status.st_mode):
-            return False
-        newer = not renew and is_newer(status, shard.stat())
-        return newer or os.access(beside.parent, os.W_OK)
-    except OSError:
-        return False
 
 
 @contextmanager

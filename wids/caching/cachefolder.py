@@ -94,7 +94,11 @@ def check_folder(folder: Path, *, shared: bool) -> None:
     """
     try:
         if not folder.exists():
-            _make_folder(folder, 0o777 if shared else 0o700)
+            # The mode is explicit, since a lax umask would let all users write to a parent folder
+            # and exchange the cache.
+            for parent in reversed([each for each in folder.parents if not each.exists()]):
+                parent.mkdir(mode=0o755, exist_ok=True)
+            folder.mkdir(mode=0o777 if shared else 0o700, exist_ok=True)
         status = folder.stat()
     except OSError as error:
         raise CacheError(
@@ -106,14 +110,6 @@ def check_folder(folder: Path, *, shared: bool) -> None:
         raise CacheError(f"{shown}: is not a folder; set cache_dir or {_ENVIRONMENT} to one")
     if not shared:
         _refuse_unsafe(folder, status)
-
-
-def _make_folder(folder: Path, mode: int) -> None:
-    # The mode is explicit, since a lax umask would let all users write to a parent folder and
-    # exchange the cache.
-    for parent in reversed([each for each in folder.parents if not each.exists()]):
-        parent.mkdir(mode=0o755, exist_ok=True)
-    folder.mkdir(mode=mode, exist_ok=True)
 
 
 def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:

@@ -1,4 +1,4 @@
-"""Downloading, decompression and checks of one shard for the cache."""
+"""Downloading of one shard for the cache, decompression of `.tar.gz` and `.tar.zst`, and checks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from wids.base.decompression import DecompressionError, TooLargeError, decompressed
+from wids.base.magic import file_type
 from wids.base.progress import progress_bar
 from wids.base.shardref import ShardRef
-from wids.base.urls import display_url
+from wids.base.urls import display_url, plain_name
 from wids.caching.cachefolder import claim_part
-from wids.caching.unpack import compression_of, unpack
-from wids.errors import FetchError, IntegrityError
+from wids.errors import FetchError, IntegrityError, ShardFormatError
 from wids.fetching.partfile import PartFile
 from wids.log import logger
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
@@ -26,11 +27,32 @@ if TYPE_CHECKING:
     from wids.caching.store import Store
     from wids.fetching.fetch import Fetcher
 
-__all__ = ["Progress", "check_table", "check_tar", "download", "starts_tar", "unpack_shard"]
+__all__ = [
+    "Progress",
+    "check_table",
+    "check_tar",
+    "compression_of",
+    "download",
+    "starts_tar",
+    "unpack_shard",
+]
 
 # Shows that the download does not hang, without filling the logs of many ranks.
 _REPORT_SECONDS = 10.0
 _SHOWN_NBYTES = 80
+_BLOCK_NBYTES = 1 << 20
+_MAGIC_OF_TAR = slice(257, 262)
+
+
+def compression_of(head: bytes) -> str | None:
+    r"""Return the compression detected from a file's first bytes, or None.
+
+    >>> compression_of(b"\x1f\x8b\x08"), compression_of(b"0001.jpg")
+    ('gzip', None)
+    """
+    known = file_type(head)
+    packed = known is not None and known.kind in {"compression", "archive"}
+    return known.name if known is not None and packed else None
 
 
 def download(
@@ -99,7 +121,7 @@ def download(
 
 
 def unpack_shard(source: Path, target: Path, store: Store, shown: str) -> PartFile:
-    """Decompress a shard to a partial file.
+    """Decompress a shard of gzip members or zstd frames to a partial file.
 
     Args:
         source: The compressed file.
@@ -111,16 +133,48 @@ def unpack_shard(source: Path, target: Path, store: Store, shown: str) -> PartFi
         The checked part, ready to be published.
 
     Raises:
-        ShardFormatError: The file is damaged, or is not a compressed shard.
+        ShardFormatError: The file is damaged, of another compression, or unpacks to more than the
+            allowed ratio.
+        FetchError: It is not a compressed shard.
         CacheError: The disk is full.
     """
     logger.info("unpacking %s, once, to %s", shown, display_url(str(target)))
     part = PartFile(claim_part(target), ShardRef(shown), make_room=store.make_room)
     try:
-        with part:
+        with part, source.open("rb") as stream:
             part.restart()  # a partially unpacked file cannot be resumed
             part.begin(None, None)
-            unpack(source, part, shown)
+            head = stream.read(BLOCK_SIZE)
+            kind = compression_of(head)
+            # Servers and scripts may decompress a file and keep its name.
+            if kind is None and head[_MAGIC_OF_TAR] == b"ustar":
+                raise ShardFormatError(
+                    f"{shown}: is a plain tar, though named like a compressed one; rename it to "
+                    f"{plain_name(source.name)!r}"
+                )
+            if kind not in {"gzip", "zstd"}:
+                raise ShardFormatError(
+                    f"{shown}: {kind or 'unknown'} compression; only gzip and zstd are unpacked, "
+                    f"so unpack it beforehand"
+                )
+            stream.seek(0)
+            # The bound is a ratio and not a size: shards may have any size, but only decompression
+            # bombs grow so much.
+            try:
+                for chunk in decompressed(iter(lambda: stream.read(_BLOCK_NBYTES), b""), kind):
+                    part.append(chunk)
+            except TooLargeError as error:
+                raise ShardFormatError(
+                    f"{shown}: {error}, as only decompression bombs do: refused. If you trust it, "
+                    "unpack it yourself"
+                ) from error
+            except DecompressionError as error:
+                raise ShardFormatError(
+                    f"{shown}: damaged {kind} data: {error}; fetch or pack the shard again, or "
+                    "copy its whole samples with wids check --repair"
+                ) from error
+            except ModuleNotFoundError as error:
+                raise ShardFormatError(f"{shown}: {error}") from error
             check_tar(part)
             part.finish()
     except BaseException:

@@ -105,8 +105,12 @@ def list_shards(folder: Path) -> list[CachedShard]:
         shard.files.sort(key=lambda path: len(path.name))
         if (last_used := shard.entry.last_used) is not None:
             shard.last_used = last_used
-    # A record or pin without its shard takes no space; `sweep` removes it later.
-    held = [shard for shard in groups.values() if not _is_left_over(shard)]
+    held = []
+    for shard in groups.values():
+        first, *others = shard.files
+        # A record or pin without its shard takes no space; `sweep` removes it later.
+        if first.suffix not in _NOTES or any(each.name.startswith(first.name) for each in others):
+            held.append(shard)
     return sorted(held, key=lambda shard: shard.last_used)
 
 
@@ -120,12 +124,6 @@ def _kept_joins(folder: Path) -> list[CachedShard]:
         for path, status in _files(joins)
         if fnmatchcase(path.name, KEPT_JOINS)
     ]
-
-
-def _is_left_over(shard: CachedShard) -> bool:
-    """Return whether only the record or the pin of a shard is left."""
-    first, *others = shard.files
-    return first.suffix in _NOTES and not any(path.name.startswith(first.name) for path in others)
 
 
 def room_for(nbytes: int) -> int:
@@ -257,8 +255,11 @@ def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
             files = [path, path.with_name(path.name + _STATE_SUFFIX)]
             orphans.append(CachedShard(path, status.st_size, status.st_mtime, files))
         else:
-            stated = _stated_nbytes(path)
-            reserved += int(max(status.st_size, min(stated, room_for(status.st_size))))
+            state = _state(path)
+            stated = 0 if state is None else state.get("size")  # without a state, no download yet
+            if not isinstance(stated, int):  # the server states none
+                stated = room_for(status.st_size)
+            reserved += max(status.st_size, min(stated, room_for(status.st_size)))
     return reserved, orphans
 
 
@@ -312,7 +313,9 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         # outlives it. A record or pin is kept for a while, since a shard is published after it.
         if name is not None:
             alone = not part.exists()
-            wanted = _is_resumable(part, path.with_name(name.target))
+            state = _state(part) or {}
+            resumable = any(value is not None for value in state.values())
+            wanted = resumable and not path.with_name(name.target).exists()
             patience = max_age_seconds if wanted else 0.0
             stale = alone or age >= (patience if name.is_orphaned else _FOREIGN_SECONDS)
         else:
@@ -325,27 +328,12 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
     return removed
 
 
-def _is_resumable(part: Path, target: Path) -> bool:
-    """Return whether a partial file can be resumed and its target does not exist yet."""
-    state = _state(part) or {}
-    return any(value is not None for value in state.values()) and not target.exists()
-
-
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):  # gone since it was listed
                 if entry.is_file(follow_symlinks=False):
                     yield folder / entry.name, entry.stat(follow_symlinks=False)
-
-
-def _stated_nbytes(part: Path) -> float:
-    """Return the size that a server states for a download, or infinity if it states none."""
-    state = _state(part)
-    if state is None:
-        return 0  # not begun, or not a download
-    size = state.get("size")
-    return size if isinstance(size, int) else float("inf")
 
 
 def _state(part: Path) -> dict[str, Any] | None:

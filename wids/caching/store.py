@@ -84,7 +84,10 @@ class Store:
     def _begin_process(self) -> None:
         """Initialise the state of this process, such as leases and threads."""
         self._pid = os.getpid()
-        self._boot = _boot_token()
+        # Where the system tells none, each process is as a boot of its own: it verifies by digest
+        # what another has not yet flushed to the disk.
+        known = os.uname().nodename + (boot_id() or secrets.token_hex(8))
+        self._boot = hashlib.sha256(known.encode()).hexdigest()[:16]
         self._leases = _LastLease()
         self._settling: list[threading.Thread] = []
         self._checked = self._swept = False
@@ -147,7 +150,17 @@ class Store:
         except FileNotFoundError:
             return False
         except OSError as error:
-            return _refuse_unreadable(entry.path, error)
+            # A link is not followed, since it could lead to any file; but replacing the link itself
+            # loses nothing. The same is true of a socket. Others may be shards of another user.
+            if error.errno not in {errno.ELOOP, errno.ENXIO}:
+                shown = display_url(str(entry.path))
+                raise CacheError(f"{shown}: {error.strerror}; remove it") from without_secrets(
+                    error
+                )
+            logger.warning(
+                "%s: a link or socket where a shard belongs; fetching it again", entry.path
+            )
+            return False
         lease = _Lease(descriptor, entry.path)
         status = os.fstat(descriptor)
         # A rename cannot replace a folder.
@@ -378,31 +391,6 @@ def folder_errors(target: Path) -> Iterator[None]:
             f"cannot be written to it ({error.strerror}); set cache_dir or WIDS_CACHE to a folder "
             "that you can write to"
         ) from without_secrets(error)
-
-
-def _refuse_unreadable(path: Path, error: OSError) -> bool:
-    """Return False for a link or socket, which is replaced; raise for other unreadable files.
-
-    Raises:
-        CacheError: It may be a shard that this user must not read.
-    """
-    # A link is not followed, since it could lead to any file; but replacing the link itself loses
-    # nothing. The same is true of a socket.
-    if error.errno in {errno.ELOOP, errno.ENXIO}:
-        logger.warning("%s: a link or socket where a shard belongs; fetching it again", path)
-        return False
-    shown = display_url(str(path))
-    raise CacheError(f"{shown}: {error.strerror}; remove it") from without_secrets(error)
-
-
-def _boot_token() -> str:
-    """Return the identifier of this boot of this machine.
-
-    Where the system tells none, each process is as a boot of its own: it verifies by digest what
-    another has not yet flushed to the disk.
-    """
-    known = os.uname().nodename + (boot_id() or secrets.token_hex(8))
-    return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
 def _settle(entry: Entry) -> None:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from wids.base.omissions import Omissions
 from wids.base.urls import display_url
 from wids.caching.cache import local_copy
-from wids.caching.unpack import compression_of
+from wids.caching.download import compression_of
 from wids.errors import ShardFormatError
 from wids.importing.options import Imported, ImportOptions
 from wids.specs.classnames import names_beside

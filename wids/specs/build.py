@@ -40,7 +40,7 @@ from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import DOUBTFUL_KEYS
 from wids.specs.sources import load_spec, warn_of_doubtful_keys
-from wids.tar.foreign import save_foreign_indexes
+from wids.tar.foreign import write_dali_index, write_energon_index
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
@@ -67,6 +67,7 @@ __all__ = [
 KEPT_INDEX = "kept_index"  # in an entry: the sidecar that is needed until a pack is made
 _USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
+_INDEX_WRITERS = {"dali": write_dali_index, "energon": write_energon_index}
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
 
 
@@ -263,7 +264,9 @@ def _index_whole(
                     f"{' and '.join(indexes)} indexes for, found one that was fetched or "
                     "decompressed, which those tools cannot read"
                 )
-            save_foreign_indexes(path, index, indexes)
+            # Looked up before anything is written, so that a wrong name leaves no file behind.
+            for write in [_INDEX_WRITERS[tool] for tool in indexes]:
+                write(path, index=index)
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
         nbytes = path.stat().st_size
         if stored is not None:

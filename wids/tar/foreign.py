@@ -19,14 +19,13 @@ from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 __all__ = [
     "ForeignMember",
     "check_foreign_index",
     "find_foreign_indexes",
     "read_foreign_index",
-    "save_foreign_indexes",
     "write_dali_index",
     "write_energon_index",
     "wrong_indexes",
@@ -35,11 +34,9 @@ __all__ = [
 _DALI_WORDS = {b"v1.1": 3, b"v1.2": 4}  # of a member: extension, offset, size; since 1.2 the name
 _DATABASE = Path(".nv-meta", "index.sqlite")  # one for a dataset, in the root of its shards
 _MAX_DEPTH = 3  # folders from a shard up to that root
-_MAX_OFFSET = 1 << 63
 # Bounds of an entry and of what stands beside the entries: a longer file under the name of an
 # index is something else, such as a dataset's annotations, and is not read.
-_MAX_ENTRY_NBYTES = 4 << 10
-_MAX_OTHER_NBYTES = 1 << 20
+_MAX_ENTRY_NBYTES, _MAX_OTHER_NBYTES = 4 << 10, 1 << 20
 _SQLITE_STEPS = 10_000_000  # virtual machine instructions; a hostile schema computes without end
 
 
@@ -59,36 +56,25 @@ class ForeignMember(NamedTuple):
     size: int
 
 
-def dali_path(tar: str | os.PathLike[str]) -> Path:
-    """Return the path of DALI's index of a shard: its name up to the first dot, and `.idx`.
-
-    >>> dali_path("data/train.00.tar").name
-    'train.idx'
-    """
-    name = Path(tar).name
-    # A leading dot does not count, as in DALI.
-    return Path(tar).with_name(name[0] + name[1:].partition(".")[0] + ".idx")
+def _dali_path(tar: Path) -> Path:
+    # The name up to its first dot; a leading one does not count, as in DALI.
+    return tar.with_name(tar.name[0] + tar.name[1:].partition(".")[0] + ".idx")
 
 
-def energon_path(tar: str | os.PathLike[str]) -> Path:
-    """Return the path of Energon's index of a shard: its whole name, and `.idx`.
+def _energon_path(tar: Path) -> Path:
+    return tar.with_name(tar.name + ".idx")
 
-    >>> energon_path("data/train.00.tar").name
-    'train.00.tar.idx'
-    """
-    return Path(tar).with_name(Path(tar).name + ".idx")
+
+# Reading.
 
 
 def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
     """Return the files at the paths where DALI, Energon and webshart keep an index of a shard."""
     tar = Path(tar)
-    roots = [tar.parent, *tar.parent.parents][:_MAX_DEPTH]
-    databases = [root / _DATABASE for root in roots]
-    return [
-        path
-        for path in (dali_path(tar), energon_path(tar), tar.with_suffix(".json"), *databases)
-        if os.path.isfile(path)  # noqa: PTH113 (False, no error, where permissions hide it)
-    ]
+    databases = [root / _DATABASE for root in [tar.parent, *tar.parent.parents][:_MAX_DEPTH]]
+    paths = [_dali_path(tar), _energon_path(tar), tar.with_suffix(".json"), *databases]
+    # False, and no error, where permissions hide a file.
+    return [path for path in paths if os.path.isfile(path)]  # noqa: PTH113
 
 
 def read_foreign_index(
@@ -115,6 +101,101 @@ def read_foreign_index(
     [('0001.cls', 512, 1), ('0001.txt', 1536, 3)]
     """
     return list(_members(Path(path), tar, None))
+
+
+def _members(
+    path: Path, tar: str | os.PathLike[str] | None, most: int | None
+) -> Iterator[ForeignMember]:
+    """Yield the entries of an index; a file too long for `most` of them is refused unread."""
+    with path.open("rb") as stream:
+        start = stream.read(16)
+        nbytes = os.fstat(stream.fileno()).st_size
+    if start.startswith(b"SQLite format 3\0"):
+        yield from _energon_database(path, tar)
+        return
+    room = nbytes if most is None else _MAX_OTHER_NBYTES + _MAX_ENTRY_NBYTES * most
+    if nbytes > room:
+        raise _unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
+    if start[:4] in _DALI_WORDS:
+        yield from _dali(path)
+        return
+    if not start.lstrip().startswith(b"{"):
+        raise _unfit(path, "an index of DALI, Energon or webshart", f"{start!r} at byte 0")
+    try:
+        files = json.loads(path.read_bytes())["files"].items()
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise _unfit(path, 'JSON like {"files": {name: ...}}', repr(error)[:80]) from error
+    for name, entry in files:
+        if not isinstance(entry, dict):
+            raise _unfit(path, f"an object for {name[:80]!r}", repr(entry)[:80])
+        yield _member(path, name, None, entry.get("offset"), entry.get("length"))
+
+
+def _dali(path: Path) -> Iterator[ForeignMember]:
+    head, *lines = path.read_bytes().split(b"\n")
+    version, _, count = head.partition(b" ")
+    if (width := _DALI_WORDS.get(version)) is None:
+        raise _unfit(path, "version v1.1 or v1.2", repr(version[:20]))
+    samples = [words for words in map(bytes.split, lines) if words]
+    if count.strip() != b"%d" % len(samples):
+        raise _unfit(path, f"{count[:20]!r} samples by its first line", f"{len(samples)} lines")
+    for number, words in enumerate(samples):
+        if len(words) % width:
+            raise _unfit(path, f"words by {width} in sample {number}", f"{len(words)} words")
+        for at in range(0, len(words), width):
+            extension, offset, size, *names = words[at : at + width]
+            name = os.fsdecode(names[0]) if names else None
+            yield _member(path, name, f".{os.fsdecode(extension)}", offset, size)
+
+
+def _energon_database(path: Path, tar: str | os.PathLike[str] | None) -> Iterator[ForeignMember]:
+    import sqlite3  # importing it takes longer than indexing a shard
+
+    if tar is None:
+        raise ShardFormatError(f"{path}: covers many shards: name one of them by tar=")
+    name = os.path.relpath(Path(tar).absolute(), path.absolute().parent.parent)
+    try:
+        shards = list(json.loads((path.parent / ".info.json").read_bytes())["shard_counts"])
+        number = shards.index(name)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        found = repr(error)[:80]
+        raise _unfit(path, f"{name!r} among the shards of .info.json", found) from error
+    # Immutable: SQLite takes no lock and replays no journal, so that reading changes no file.
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        connection.set_progress_handler(lambda: 1, _SQLITE_STEPS)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_OTHER_NBYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        for key, part, offset, size in connection.execute(
+            "SELECT s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
+            "FROM samples s JOIN sample_parts p USING (tar_file_id, sample_index) "
+            "WHERE tar_file_id = ? ORDER BY p.content_byte_offset",
+            (number,),
+        ):
+            yield _member(path, f"{key}.{part}", f".{part}", offset, size)
+    except sqlite3.Error as error:
+        raise _unfit(path, "Energon's tables", str(error)) from error
+    finally:
+        connection.close()
+
+
+def _member(path: Path, name: str | None, extension: str | None, *span: Any) -> ForeignMember:
+    """Return an entry; raise if a number in it cannot be an offset or a size."""
+    numbers = []
+    for value in span:
+        digits = isinstance(value, bytes) and value.isdigit() and len(value) < 20
+        number = int(value) if digits else value
+        if type(number) is not int or not 0 <= number < 1 << 63:
+            raise _unfit(path, "an offset or size", repr(value)[:80])
+        numbers.append(number)
+    return ForeignMember(name, extension, *numbers)
+
+
+def _unfit(path: Path, expected: str, found: str) -> ShardFormatError:
+    return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index again")
+
+
+# Checking.
 
 
 def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str]) -> int:
@@ -170,7 +251,7 @@ def wrong_indexes(tar: Path, index: TarIndex) -> Iterator[tuple[str, str]]:
 
 def _is_energon(path: Path, tar: Path) -> bool:
     """Return whether a file is Energon's `.tar.idx` of a shard, which has no magic number."""
-    if path.name != energon_path(tar).name:
+    if path.name != _energon_path(tar).name:
         return False
     with path.open("rb") as stream:
         return stream.read(4) not in _DALI_WORDS
@@ -199,178 +280,9 @@ def _check_members(path: Path, tar: Path, index: TarIndex) -> int:
     return count
 
 
-def write_dali_index(
-    tar: str | os.PathLike[str], path: str | os.PathLike[str] | None = None
-) -> Path:
-    """Write a shard's index for DALI, version 1.2: `fn.readers.webdataset(index_paths=...)`.
-
-    Args:
-        tar: The shard.
-        path: Path of the index; by default the shard's name up to its first dot, and `.idx`.
-
-    Returns:
-        The path of the index.
-
-    Raises:
-        ShardFormatError: The shard cannot be read, or DALI cannot express what is in it: no
-            samples, or names with white space.
-        OSError: The index cannot be written.
-
-    >>> import tempfile, wids
-    >>> folder = tempfile.mkdtemp()
-    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
-    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one", ".cls": 1})
-    >>> wids.write_dali_index(f"{folder}/a.tar").read_text().splitlines()
-    ['v1.2 1', 'cls 512 1 0001.cls txt 1536 3 0001.txt']
-    """
-    return _save_dali(TarIndex.from_tar(tar), dali_path(tar) if path is None else Path(path))
-
-
-def write_energon_index(
-    tar: str | os.PathLike[str], path: str | os.PathLike[str] | None = None
-) -> Path:
-    """Write a shard's index for Megatron Energon: the offset of each sample, as `.tar.idx`.
-
-    Args:
-        tar: The shard.
-        path: Path of the index; by default the shard's name, and `.idx`.
-
-    Returns:
-        The path of the index.
-
-    Raises:
-        ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
-            slice of the tar, and the data of a link is elsewhere.
-        OSError: The index cannot be written.
-    """
-    target = energon_path(tar) if path is None else Path(path)
-    return _save_energon(Path(tar), TarIndex.from_tar(tar), target)
-
-
-def save_foreign_indexes(tar: Path, index: TarIndex, tools: Collection[str]) -> None:
-    """Write indexes of a shard for other tools, to the paths that those tools expect.
-
-    Args:
-        tar: The shard.
-        index: Its tar index.
-        tools: Any of "dali" and "energon".
-
-    Raises:
-        ShardFormatError: One of them cannot express what is in the shard.
-        OSError: An index cannot be written.
-        ValueError: A tool is unknown.
-    """
-    # Checked before anything is written, so that a wrong name leaves no file behind.
-    if unknown := set(tools) - {"dali", "energon"}:
-        raise ValueError(f"indexes: expected any of 'dali' and 'energon', got {sorted(unknown)}")
-    if "dali" in tools:
-        _save_dali(index, dali_path(tar))
-    if "energon" in tools:
-        _save_energon(tar, index, energon_path(tar))
-
-
-def _members(
-    path: Path, tar: str | os.PathLike[str] | None, most: int | None
-) -> Iterator[ForeignMember]:
-    """Yield the entries of an index; a file too long for `most` of them is refused unread."""
-    with path.open("rb") as stream:
-        start = stream.read(16)
-        nbytes = os.fstat(stream.fileno()).st_size
-    if start.startswith(b"SQLite format 3\0"):
-        yield from _energon_database(path, tar)
-        return
-    room = nbytes if most is None else _MAX_OTHER_NBYTES + _MAX_ENTRY_NBYTES * most
-    if nbytes > room:
-        raise _unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
-    if start[:4] in _DALI_WORDS:
-        yield from _dali(path)
-    elif start.lstrip().startswith(b"{"):
-        yield from _webshart(path)
-    else:
-        raise _unfit(path, "an index of DALI, Energon or webshart", f"{start!r} at byte 0")
-
-
-def _dali(path: Path) -> Iterator[ForeignMember]:
-    head, *lines = path.read_bytes().split(b"\n")
-    version, _, count = head.partition(b" ")
-    if (width := _DALI_WORDS.get(version)) is None:
-        raise _unfit(path, "version v1.1 or v1.2", repr(version[:20]))
-    samples = [words for words in map(bytes.split, lines) if words]
-    if count.strip() != b"%d" % len(samples):
-        raise _unfit(path, f"{count[:20]!r} samples by its first line", f"{len(samples)} lines")
-    for number, words in enumerate(samples):
-        if len(words) % width:
-            raise _unfit(path, f"words by {width} in sample {number}", f"{len(words)} words")
-        for at in range(0, len(words), width):
-            extension, offset, size, *name = words[at : at + width]
-            yield ForeignMember(
-                os.fsdecode(name[0]) if name else None,
-                "." + os.fsdecode(extension),
-                _integer(path, offset),
-                _integer(path, size),
-            )
-
-
-def _webshart(path: Path) -> Iterator[ForeignMember]:
-    try:
-        files = json.loads(path.read_bytes())["files"].items()
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise _unfit(path, 'JSON like {"files": {name: ...}}', repr(error)[:80]) from error
-    for name, entry in files:
-        if not isinstance(entry, dict):
-            raise _unfit(path, f"an object for {name[:80]!r}", repr(entry)[:80])
-        size = _integer(path, entry.get("length"))
-        yield ForeignMember(name, None, _integer(path, entry.get("offset")), size)
-
-
-def _energon_database(path: Path, tar: str | os.PathLike[str] | None) -> Iterator[ForeignMember]:
-    import sqlite3  # importing it takes longer than indexing a shard
-
-    if tar is None:
-        raise ShardFormatError(f"{path}: covers many shards: name one of them by tar=")
-    name = os.path.relpath(Path(tar).absolute(), path.absolute().parent.parent)
-    try:
-        shards = list(json.loads((path.parent / ".info.json").read_bytes())["shard_counts"])
-        number = shards.index(name)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        found = repr(error)[:80]
-        raise _unfit(path, f"{name!r} among the shards of .info.json", found) from error
-    # Immutable: SQLite takes no lock and replays no journal, so that reading changes no file.
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
-        connection.set_progress_handler(lambda: 1, _SQLITE_STEPS)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_OTHER_NBYTES)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        for key, part, offset, size in connection.execute(
-            "SELECT s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
-            "FROM samples s JOIN sample_parts p USING (tar_file_id, sample_index) "
-            "WHERE tar_file_id = ? ORDER BY p.content_byte_offset",
-            (number,),
-        ):
-            name = f"{key}.{part}"
-            yield ForeignMember(name, f".{part}", _integer(path, offset), _integer(path, size))
-    except sqlite3.Error as error:
-        raise _unfit(path, "Energon's tables", str(error)) from error
-    finally:
-        connection.close()
-
-
-def _integer(path: Path, value: Any) -> int:
-    """Return a value as an integer; raise if it cannot be an offset or a size."""
-    if isinstance(value, bytes) and value.isdigit() and len(value) < 20:
-        value = int(value)
-    if type(value) is not int or not 0 <= value < _MAX_OFFSET:
-        raise _unfit(path, "an offset or size", repr(value)[:80])
-    return value
-
-
-def _unfit(path: Path, expected: str, found: str) -> ShardFormatError:
-    return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index again")
-
-
 def _check_starts(path: Path, tar: Path, index: TarIndex) -> int:
     """Check Energon's offsets: the first header of each sample in order, and the end."""
-    starts, _ = _sample_starts(tar, index)
+    *starts, _ = _sample_starts(tar, index)
     wanted = 8 * (len(starts) + 1)
     if (nbytes := path.stat().st_size) != wanted:
         raise _unfit(path, f"{len(starts) + 1} numbers of eight bytes", f"{nbytes} bytes")
@@ -386,31 +298,7 @@ def _check_starts(path: Path, tar: Path, index: TarIndex) -> int:
     return len(starts) + 1
 
 
-def _save_dali(index: TarIndex, path: Path) -> Path:
-    if not index.num_samples:
-        raise ShardFormatError(f"{path}: expected at least one sample, as DALI demands; found none")
-    lines = [f"v1.2 {index.num_samples}"]  # which has names, so that entries can be checked
-    for local_index in range(index.num_samples):
-        words = []
-        for extension, offset, size in index.fields(local_index):
-            name = index.key(local_index) + extension
-            if name.split() != [name]:
-                raise ShardFormatError(
-                    f"{path}: expected names without white space, as DALI demands; found {name!r}"
-                )
-            words.append(f"{extension[1:]} {offset} {size} {name}")
-        lines.append(" ".join(words))
-    write_atomically(path, os.fsencode("\n".join(lines) + "\n"), sync=True)
-    return path
-
-
-def _save_energon(tar: Path, index: TarIndex, path: Path) -> Path:
-    starts, end = _sample_starts(tar, index)
-    write_atomically(path, struct.pack(f"<{len(starts) + 1}Q", *starts, end), sync=True)
-    return path
-
-
-def _sample_starts(tar: Path, index: TarIndex) -> tuple[list[int], int]:
+def _sample_starts(tar: Path, index: TarIndex) -> list[int]:
     """Return the offset of each sample's first header, extended headers included, and of the end.
 
     Raises:
@@ -430,4 +318,83 @@ def _sample_starts(tar: Path, index: TarIndex) -> tuple[list[int], int]:
         end = archive.offset
     if not starts.keys() >= set(first):
         raise ShardFormatError(f"{tar}: is not the shard that was indexed; make the index again")
-    return [starts[offset] for offset in first], end
+    return [*(starts[offset] for offset in first), end]
+
+
+# Writing.
+
+
+def write_dali_index(
+    tar: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    index: TarIndex | None = None,
+) -> Path:
+    """Write a shard's index for DALI, version 1.2: `fn.readers.webdataset(index_paths=...)`.
+
+    Args:
+        tar: The shard.
+        path: Path of the index; by default the shard's name up to its first dot, and `.idx`.
+        index: Its tar index; None: made from its headers.
+
+    Returns:
+        The path of the index.
+
+    Raises:
+        ShardFormatError: The shard cannot be read, or DALI cannot express what is in it: no
+            samples, or names with white space.
+        OSError: The index cannot be written.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
+    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one", ".cls": 1})
+    >>> wids.write_dali_index(f"{folder}/a.tar").read_text().splitlines()
+    ['v1.2 1', 'cls 512 1 0001.cls txt 1536 3 0001.txt']
+    """
+    index = TarIndex.from_tar(tar) if index is None else index
+    target = _dali_path(Path(tar)) if path is None else Path(path)
+    if not index.num_samples:
+        raise ShardFormatError(
+            f"{target}: expected at least one sample, as DALI demands; found none"
+        )
+    lines = [f"v1.2 {index.num_samples}"]  # which has names, so that entries can be checked
+    for local_index in range(index.num_samples):
+        words = []
+        for extension, offset, size in index.fields(local_index):
+            name = index.key(local_index) + extension
+            if name.split() != [name]:
+                raise ShardFormatError(
+                    f"{target}: expected names without white space, as DALI demands; found {name!r}"
+                )
+            words.append(f"{extension[1:]} {offset} {size} {name}")
+        lines.append(" ".join(words))
+    write_atomically(target, os.fsencode("\n".join(lines) + "\n"), sync=True)
+    return target
+
+
+def write_energon_index(
+    tar: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    index: TarIndex | None = None,
+) -> Path:
+    """Write a shard's index for Megatron Energon: the offset of each sample, as `.tar.idx`.
+
+    Args:
+        tar: The shard.
+        path: Path of the index; by default the shard's name, and `.idx`.
+        index: Its tar index; None: made from its headers.
+
+    Returns:
+        The path of the index.
+
+    Raises:
+        ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
+            slice of the tar, and the data of a link is elsewhere.
+        OSError: The index cannot be written.
+    """
+    starts = _sample_starts(Path(tar), TarIndex.from_tar(tar) if index is None else index)
+    target = _energon_path(Path(tar)) if path is None else Path(path)
+    write_atomically(target, struct.pack(f"<{len(starts)}Q", *starts), sync=True)
+    return target

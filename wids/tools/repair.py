@@ -14,7 +14,7 @@ from wids.base.decompression import DecompressionError, decompressed
 from wids.base.memorymaps import map_file
 from wids.base.urls import is_local, local_path
 from wids.caching.cache import local_copy
-from wids.caching.unpack import compression_of
+from wids.caching.download import compression_of
 from wids.tar.grouping import split_name
 from wids.tar.salvage import Gap, salvage_tar
 from wids.writing.shardfile import NewShard, shard_options
