@@ -435,7 +435,7 @@ def test_leaving_the_loop_ends_the_threads(shards):
     """After a break, an exception or `close`, no thread is left."""
     loader = wids.Loader(wids.ShardListDataset(shards), 2, num_workers=3)
     for _ in loader:
-        assert len(threads_of_loaders()) == 3
+        assert 1 <= len(threads_of_loaders()) <= 3  # started as there is work
         break
     assert not threads_of_loaders()
     with pytest.raises(KeyError):

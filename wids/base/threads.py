@@ -101,8 +101,12 @@ class DaemonThreadPool:
             for future in futures:
                 future.cancel()
 
-    def close(self) -> None:
-        """End the threads, each after its current task."""
+    def close(self, join_seconds: float | None = _JOIN_SECONDS) -> None:
+        """End the threads, each after its current task.
+
+        Args:
+            join_seconds: How long to wait for each; None: until it has ended.
+        """
         with self._lock:
             self._dismiss()
             threads = self._threads
@@ -110,7 +114,7 @@ class DaemonThreadPool:
         for thread in threads:
             # The garbage collector may call this in one of them, which cannot wait for itself.
             if thread is not threading.current_thread():
-                thread.join(_JOIN_SECONDS)
+                thread.join(join_seconds)
 
     def _dismiss(self) -> None:
         for _ in self._threads:

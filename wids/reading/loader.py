@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import (
     check_choice,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from wids.ordering.passes import PassIterator
 
 __all__ = ["Loader", "LoaderPass"]
-
-Number = TypeVar("Number", int, float)
 
 _DEVICE_THREADS = 2  # one reads while the other's batch is decoded; more contend for Python's lock
 

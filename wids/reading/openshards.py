@@ -40,20 +40,15 @@ DESCRIPTORS_PER_SHARD = 2
 MOST_OPEN_SHARDS = 4096
 _MOST_NAMED = 20  # fields in a message; a shard may have thousands
 
-# Up to this number of shards, a list of Python ints is small, and bisecting it is faster than a
-# table.
-MAX_LIST = 4096
-_PIECE = 1 << 16
-_SHARDS_PER_ROW = 4
+# Up to this number of shards, a list of Python ints is small, and bisecting it is faster than
+# bisecting an array.
+_MAX_LIST = 4096
 
 
 class Locator:
-    """Maps global indexes to `(shard_index, local_index)` in about a microsecond.
+    """Maps global indexes to `(shard_index, local_index)`, by bisection.
 
-    Few shards are searched by bisection. For many, a table holds the shard of every `2**s`-th
-    index, and only the shards between two rows of it are bisected. Between two rows lie
-    some four shards, so this takes few steps; the table has one byte for each shard. There is no
-    Python object per shard.
+    It takes less than a microsecond, for a million shards two.
 
     Attributes:
         ends: Running total of the lengths; shard `s` holds the global indexes
@@ -70,16 +65,10 @@ class Locator:
         # int64, because searching an array of uint64 for a Python int converts the array each time.
         self.ends = np.cumsum(lengths, dtype=np.int64)
         self.total = int(self.ends[-1]) if len(self.ends) else 0
-        self._prepare()
-
-    def _prepare(self) -> None:
         # Items of a list or a memoryview are Python ints; NumPy scalars would have to be converted.
-        self.shard_of: Callable[[int], int]
-        if len(self.ends) <= MAX_LIST:
-            # A partial of a C function takes half the time of a Python method.
-            self.shard_of = partial(bisect_right, self.ends.tolist())
-        else:
-            self.shard_of = _Table(self.ends, self.total)
+        ends = self.ends.tolist() if len(self.ends) <= _MAX_LIST else self.ends.data
+        # A partial of a C function takes half the time of a Python method.
+        self.shard_of: Callable[[int], int] = partial(bisect_right, ends)
 
     def __call__(self, index: int) -> tuple[int, int]:
         """Return the shard that holds a sample, and the sample's index in it.
@@ -123,34 +112,8 @@ class Locator:
         """
         return each_position(indexes, self.total)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"ends": self.ends, "total": self.total}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._prepare()
-
-
-class _Table:
-    """Finds the shard of an index among many, in a few steps of bisection."""
-
-    def __init__(self, ends: npt.NDArray[np.int64], total: int) -> None:
-        num_rows = -(-len(ends) // _SHARDS_PER_ROW)
-        self._shift = max(0, (total // num_rows).bit_length() - 1)
-        num_starts = (total - 1 >> self._shift) + 1 if total else 0
-        rows = np.full(num_starts + 1, len(ends), np.int32)
-        # In pieces, because the intermediate arrays take eight times the memory of the table.
-        for first in range(0, num_starts, _PIECE):
-            starts = np.arange(first, min(first + _PIECE, num_starts), dtype=np.int64)
-            rows[first : first + len(starts)] = np.searchsorted(
-                ends, starts << self._shift, side="right"
-            )
-        self._rows = rows.data
-        self._ends = ends.data
-
-    def __call__(self, index: int) -> int:
-        row = index >> self._shift
-        return bisect_right(self._ends, index, self._rows[row], self._rows[row + 1])
+    def __reduce__(self) -> tuple[type[Locator], tuple[npt.NDArray[np.int64]]]:
+        return Locator, (np.diff(self.ends, prepend=0),)
 
 
 @dataclass(slots=True)  # attributes of a slotted class are the fastest to get at
