@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+from helpers.pictures import plain
+from helpers.specimens import npy
 
 import wids
 from wids import ChunkedSampler, DistributedChunkedSampler, ShardedSampler, ShardListDataset
@@ -34,9 +36,7 @@ def numbered(start: int, stop: int) -> list[dict[str, Any]]:
 
 
 def png(colour: tuple[int, int, int]) -> bytes:
-    stream = io.BytesIO()
-    PIL.Image.new("RGB", (4, 3), colour).save(stream, "png")
-    return stream.getvalue()
+    return plain("PNG", (4, 3), colour)
 
 
 @pytest.fixture
@@ -201,8 +201,6 @@ def test_transforms_chain_at_construction(spec: Path) -> None:
 
 def test_fields_decode_as_ever(make_shard: Maker) -> None:
     """Fields are decoded by extension as in 0.1.11, and unknown ones are streams."""
-    array = io.BytesIO()
-    np.save(array, np.arange(3))
     path = make_shard(
         "fields.tar",
         [
@@ -211,7 +209,7 @@ def test_fields_decode_as_ever(make_shard: Maker) -> None:
                 ".jpg": png((1, 2, 3)),
                 ".cls": "7",
                 ".json": '{"x": [1]}',
-                ".npy": array.getvalue(),
+                ".npy": npy(np.arange(3)),
                 ".mp": b"\x81\xa1x\x01",
                 ".note.txt.gz": gzip.compress(b"zipped"),
                 ".seg.png": png((4, 5, 6)),

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import pytest
+from helpers.pictures import plain
 from helpers.shards import REPOSITORY, write_shard
+from helpers.specimens import npy
 
 import wids
 from wids.codecs.formats import FORMAT_OF
@@ -39,29 +40,18 @@ ARRAY = ["numpy", "uint8", [[[1, 2, 3], [1, 2, 3]]]]
 NUMBERS = ["numpy", "int16", [0, 1, 2]]
 
 
-def png() -> bytes:
-    stream = io.BytesIO()
-    PIL.Image.new("RGB", (2, 1), (1, 2, 3)).save(stream, "png")
-    return stream.getvalue()
-
-
-def npy() -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, np.arange(3, dtype=np.int16))
-    return stream.getvalue()
-
-
+PNG = plain("PNG", (2, 1), (1, 2, 3))
 PLAIN = [
-    {"__key__": "a", ".png": png(), ".cls": "7", ".txt": "one"},
-    {"__key__": "dir/b", ".png": png(), ".cls": "8", ".txt": "two"},
-    {"__key__": "c", ".png": png(), ".cls": "9", ".txt": "three"},
+    {"__key__": "a", ".png": PNG, ".cls": "7", ".txt": "one"},
+    {"__key__": "dir/b", ".png": PNG, ".cls": "8", ".txt": "two"},
+    {"__key__": "c", ".png": PNG, ".cls": "9", ".txt": "three"},
 ]
 PACKED = [
     {
         "__key__": "x",
         ".json.gz": gzip.compress(b'{"n": [1]}', mtime=0),
-        ".seg.png": png(),
-        ".npy": npy(),
+        ".seg.png": PNG,
+        ".npy": npy(np.arange(3, dtype=np.int16)),
         ".mp": b"\x81\xa1n\x01",
         ".webp": b"RIFF",
         ".gz": b"packed",
@@ -123,7 +113,7 @@ def test_a_single_tar_feeds_a_loader(found: dict[str, Any]) -> None:
 def test_members_are_listed_with_offsets(found: dict[str, Any]) -> None:
     """`reader.by_index` has names, header offsets and sizes; iteration yields data."""
     table, nbytes, first = found["list_members"]
-    picture = len(png())
+    picture = len(PNG)
     # A header and a block of data each; the picture fits one block.
     assert table[:4] == [
         ["a.png", 0, picture],
@@ -132,7 +122,7 @@ def test_members_are_listed_with_offsets(found: dict[str, Any]) -> None:
         ["dir/b.png", 3072, picture],
     ]
     assert (list(nbytes), nbytes["c.txt"]) == ([row[0] for row in table], 5)
-    assert first == ["a.png", png().hex()]
+    assert first == ["a.png", PNG.hex()]
 
 
 def test_ranges_are_drawn(found: dict[str, Any]) -> None:
@@ -258,9 +248,9 @@ def test_ranges_are_shuffled_as_in_0_1_11() -> None:
 
 def test_the_old_default_restores_the_old_formats(make_shard: Maker) -> None:
     """As a transformation, `default_decoder` keeps the streams of 0.1.11."""
-    path = make_shard("a.tar", [{"__key__": "a", ".jpeg": png(), ".cls": "3", ".png": png()}])
+    path = make_shard("a.tar", [{"__key__": "a", ".jpeg": PNG, ".cls": "3", ".png": PNG}])
     sample = ShardListDataset([(str(path), 1)], transformations=default_decoder)[0]
-    assert (sample[".jpeg"].read(), sample[".cls"]) == (png(), 3)
+    assert (sample[".jpeg"].read(), sample[".cls"]) == (PNG, 3)
     assert sample[".png"].size == (2, 1)
     with pytest.raises(ValueError, match="expected 'PIL' or 'numpy', got 'torch'"):
         default_decoder({}, format="torch")

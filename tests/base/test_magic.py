@@ -14,15 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
-from PIL import Image
+from helpers.pictures import film, plain
+from helpers.specimens import npy
 
 from wids.base.magic import FILE_TYPES, file_type
-
-
-def picture(name: str) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (3, 2)).save(stream, name)
-    return stream.getvalue()
 
 
 def sound() -> bytes:
@@ -40,41 +35,23 @@ def archive() -> bytes:
     return stream.getvalue()
 
 
-def array() -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, np.arange(3))
-    return stream.getvalue()
-
-
-def film(container: str, codec: str) -> bytes:
-    av = pytest.importorskip("av", reason="PyAV makes the film")
-    stream = io.BytesIO()
-    with av.open(stream, "w", format=container) as file:
-        track = file.add_stream(codec, rate=10)
-        track.width, track.height, track.pix_fmt = 64, 48, "yuv420p"
-        frame = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8))
-        for packet in (*track.encode(frame), *track.encode(None)):
-            file.mux(packet)
-    return stream.getvalue()
-
-
 WRITTEN: dict[str, Callable[[], bytes]] = {
     ".gz": lambda: gzip.compress(b"text"),
     ".zst": lambda: zstandard.compress(b"text"),
     ".bz2": lambda: bz2.compress(b"text"),
     ".xz": lambda: lzma.compress(b"text"),
     ".zip": archive,
-    ".jpg": lambda: picture("JPEG"),
-    ".png": lambda: picture("PNG"),
-    ".gif": lambda: picture("GIF"),
-    ".tif": lambda: picture("TIFF"),
-    ".webp": lambda: picture("WEBP"),
-    ".bmp": lambda: picture("BMP"),
+    ".jpg": lambda: plain("JPEG"),
+    ".png": lambda: plain("PNG"),
+    ".gif": lambda: plain("GIF"),
+    ".tif": lambda: plain("TIFF"),
+    ".webp": lambda: plain("WEBP"),
+    ".bmp": lambda: plain("BMP"),
     ".wav": sound,
-    ".npy": array,
-    ".avi": lambda: film("avi", "mpeg4"),
-    ".mp4": lambda: film("mp4", "mpeg4"),
-    ".mkv": lambda: film("matroska", "mpeg4"),
+    ".npy": lambda: npy(np.arange(3)),
+    ".avi": lambda: film([0], "avi"),
+    ".mp4": lambda: film([0]),
+    ".mkv": lambda: film([0], "matroska"),
     ".json": lambda: b'{"a": 1}',
 }
 

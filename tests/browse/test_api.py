@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from helpers.browsing import Browsing, Command, browsing
 from helpers.downloads import PATIENT
-from helpers.pictures import draw, save
+from helpers.pictures import draw, plain, save
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from helpers.specimens import npy
@@ -29,9 +29,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 
 
 def jpeg(number: int, size: tuple[int, int] = (60, 40)) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", size, (number * 9 % 256, 80, 120)).save(stream, "JPEG")
-    return stream.getvalue()
+    return plain("JPEG", size, (number * 9 % 256, 80, 120))
 
 
 def samples_of(shard: int) -> list[dict[str, Any]]:
@@ -271,9 +269,8 @@ def test_browsers_keep_pictures_of_the_version_that_they_name(tmp_path: Path):
     """After a shard was replaced, its pictures are new, although browsers cache the old ones."""
 
     def write(colour: str) -> Path:
-        stream = io.BytesIO()
-        Image.new("RGB", (8, 8), colour).save(stream, "PNG")
-        path = write_shard(tmp_path / "new.tar", [{"__key__": "a", ".png": stream.getvalue()}])
+        sample = {"__key__": "a", ".png": plain(colour=colour)}
+        path = write_shard(tmp_path / "new.tar", [sample])
         return path.replace(tmp_path / "a.tar")
 
     with browsing([str(write("red"))]) as server:
@@ -779,9 +776,7 @@ def test_names_of_classes_lie_beside_a_remote_spec(tmp_path: Path, shard_server:
 
 def test_a_tile_shows_the_likeliest_picture(tmp_path: Path):
     """A tile shows the photograph rather than the depth map or mask."""
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(stream, "PNG")
-    data = stream.getvalue()
+    data = plain()
     sample = {"__key__": "a", ".depth.png": data, ".png": data, ".seg.jpg": data, ".jpg": data}
     with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
         (tile,) = server.ask("page")["tiles"]

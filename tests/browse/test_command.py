@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 from helpers.browsing import Command
+from helpers.pictures import plain
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from PIL import Image
@@ -167,9 +168,7 @@ def test_what_cannot_be_is_said_before_anything_is_served(
 @pytest.fixture
 def damaged_tiff(tmp_path: Path) -> Path:
     """Make a shard with a TIFF for which Pillow warns, since its table of tags is truncated."""
-    stream = io.BytesIO()
-    Image.new("RGB", (32, 32)).save(stream, "TIFF")
-    data = stream.getvalue()
+    data = plain("TIFF", (32, 32))
     start = int.from_bytes(data[4:8], "little")
     table = data[start : start + 2 + 12 * int.from_bytes(data[start : start + 2], "little")]
     data = data[:4] + len(data).to_bytes(4, "little") + data[8:] + table[:-5]

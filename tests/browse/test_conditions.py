@@ -1,7 +1,6 @@
 """Conditions, picks, counts, orders and groups of the page, each against plain Python."""
 
 import importlib.util
-import io
 import json
 import os
 import random
@@ -16,9 +15,9 @@ from typing import Any
 
 import pytest
 from helpers.browsing import Browsing, browsing
+from helpers.pictures import plain
 from helpers.shards import write_shard
 from helpers.waiting import when_finished
-from PIL import Image
 
 import wids
 from wids.browse.catalogueclient import AskLimits, CatalogueError
@@ -69,13 +68,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
     for shard in range(SHARDS):
         samples = []
         for number in range(shard * LENGTH, (shard + 1) * LENGTH):
-            stream = io.BytesIO()
-            Image.new("RGB", (8 + number % 3, 8)).save(stream, "PNG")
             text = json.dumps(DOCUMENTS[number])
             sample = {
                 "__key__": f"k{number:03d}",
                 ".cls": str(CLASSES[number]),
-                ".png": stream.getvalue(),
+                ".png": plain(size=(8 + number % 3, 8)),
                 ".json": text[:-5] if number in BROKEN else text,
             }
             if number not in WITHOUT_TEXT:

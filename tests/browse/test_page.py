@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import threading
-import wave
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -17,8 +16,10 @@ from axe_playwright_python.sync_playwright import Axe
 from helpers.browsing import Browsing, browsing
 from helpers.chromium import WAIT_MILLISECONDS, wait_until
 from helpers.hostile import hostile_samples, write_hostile
+from helpers.pictures import film, plain, save
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
+from helpers.specimens import npy, tone
 from PIL import Image, ImageOps
 
 import wids
@@ -34,53 +35,12 @@ TOTAL = 200
 
 
 def picture(number: int) -> bytes:
-    stream = BytesIO()
-    Image.new("RGB", (120, 90), (number * 40 % 256, 90, number % 256)).save(stream, "JPEG")
-    return stream.getvalue()
+    return plain("JPEG", (120, 90), (number * 40 % 256, 90, number % 256))
 
 
-def tone() -> bytes:
-    stream = BytesIO()
-    wave_form = np.sin(np.arange(8000 * 6) / 4) * 9000
-    with wave.open(stream, "wb") as out:
-        out.setparams((1, 2, 8000, 0, "NONE", ""))
-        out.writeframes(wave_form.astype("<i2").tobytes())
-    return stream.getvalue()
-
-
-def film() -> bytes:
+def web_film() -> bytes:
     """Make six seconds of WebM with a key frame each second, to which players can seek."""
-    av = pytest.importorskip("av", reason="PyAV makes the film")
-    stream = BytesIO()
-    with av.open(stream, "w", format="webm") as out:
-        video = out.add_stream("libvpx", rate=10)
-        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
-        video.gop_size = 10
-        for number in range(60):
-            pixels = np.full((48, 64, 3), 4 * number, np.uint8)
-            out.mux(video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        out.mux(video.encode())
-    return stream.getvalue()
-
-
-def film_of(kind: str, codec: str, seconds: int = 4) -> bytes:
-    """Make a film whose frames become brighter, in a format that no browser plays."""
-    av = pytest.importorskip("av", reason="PyAV makes the film")
-    stream = BytesIO()
-    with av.open(stream, "w", format=kind) as out:
-        video = out.add_stream(codec, rate=10)
-        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
-        for number in range(10 * seconds):
-            pixels = np.full((48, 64, 3), 240 * number // (10 * seconds), np.uint8)
-            out.mux(video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        out.mux(video.encode())
-    return stream.getvalue()
-
-
-def array() -> bytes:
-    stream = BytesIO()
-    np.save(stream, np.arange(48 * 64, dtype=np.float32).reshape(48, 64))
-    return stream.getvalue()
+    return film(range(0, 240, 4), "webm", "libvpx", gop_size=10)
 
 
 def sample_of(number: int) -> dict[str, Any]:
@@ -92,11 +52,11 @@ def sample_of(number: int) -> dict[str, Any]:
     }
     if number == 3:
         sample |= {
-            ".wav": tone(),
+            ".wav": tone(seconds=6),
             ".txt": "first line\n<b>second</b>",
-            ".npy": array(),
+            ".npy": npy(np.arange(48 * 64, dtype=np.float32).reshape(48, 64)),
             ".bin": bytes(range(256)),
-            ".webm": film(),
+            ".webm": web_film(),
             ".broken.jpg": picture(1)[:200],
         }
     return sample
@@ -346,8 +306,6 @@ def box_drawn(page: Any, number: int = 0) -> list[float]:
 
 def test_boxes_are_drawn_over_the_image(tmp_path: Path, open_page: Open):
     """Boxes of JSON are drawn on tiles, and on samples in the form in which they lie there."""
-    mask = BytesIO()
-    Image.fromarray(np.eye(90, 120, dtype=np.uint8)).save(mask, "PNG")
     many = {"boxes": [[n % 80, n % 70, 10, 10] for n in range(20_000)]}
     documents: list[tuple[Any, list[int]]] = [
         ({"annotations": [{"bbox": [10, 20, 30, 40], "category": "cat"}]}, [10, 20, 30, 40]),
@@ -359,7 +317,7 @@ def test_boxes_are_drawn_over_the_image(tmp_path: Path, open_page: Open):
         {"__key__": f"{n}", ".jpg": picture(1), ".json": json.dumps(document)}
         for n, document in enumerate([*(each for each, _ in documents), many])
     ]
-    samples[0][".seg.png"] = mask.getvalue()
+    samples[0][".seg.png"] = save(np.eye(90, 120, dtype=np.uint8), "PNG")
     with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
         page = open_page(server.url)
         for number, (_, box) in enumerate(documents):
@@ -417,8 +375,7 @@ def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Op
 def encoded(image: Image.Image, orientation: int = 1, kind: str = "PNG") -> bytes:
     exif = Image.Exif()
     exif[EXIF_ORIENTATION] = orientation
-    image.save(stream := BytesIO(), kind, exif=exif)
-    return stream.getvalue()
+    return save(image, kind, exif=exif)
 
 
 def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -780,7 +737,7 @@ def test_from_a_sample_one_comes_back_to_its_tile(served: Browsing, open_page: O
 
 def test_sounds_and_films_have_pictures(tmp_path: Path, open_page: Open):
     """A tile shows a waveform or first frame, and the page of a sound its waveform."""
-    samples = [{"__key__": "a", ".wav": tone()}, {"__key__": "b", ".webm": film()}]
+    samples = [{"__key__": "a", ".wav": tone(seconds=6)}, {"__key__": "b", ".webm": web_film()}]
     with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 2)]) as server:
         page = open_page(server.url)
         for place, width in ((1, 256), (2, 64)):
@@ -850,14 +807,10 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
 
 def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
     """Further fields, the rest of a text and a curve of values are loaded on request."""
-    stream = BytesIO()
-    np.save(stream, np.cos(np.arange(500) / 30))
-    level = BytesIO()
-    np.save(level, 1 + 1e-14 * np.arange(40))
     sample = {
         "__key__": "long",
-        ".npy": stream.getvalue(),
-        ".level.npy": level.getvalue(),
+        ".npy": npy(np.cos(np.arange(500) / 30)),
+        ".level.npy": npy(1 + 1e-14 * np.arange(40)),
         ".json": json.dumps({"text": "x" * 4000 + "the end"}),
         ".nil": b"",
         ".txt": b"",
@@ -925,10 +878,8 @@ def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
     """A class-index mask is drawn in colours with a legend."""
     mask = np.zeros((60, 80), np.uint8)
     mask[20:40], mask[40:] = 1, 2
-    stream, depth = BytesIO(), BytesIO()
-    Image.fromarray(mask).save(stream, "PNG")
-    Image.fromarray(np.arange(4800, dtype=np.uint16).reshape(60, 80)).save(depth, "PNG")
-    sample = {"__key__": "a", ".seg.png": stream.getvalue(), ".depth.png": depth.getvalue()}
+    depth = np.arange(4800, dtype=np.uint16).reshape(60, 80)
+    sample = {"__key__": "a", ".seg.png": save(mask, "PNG"), ".depth.png": save(depth, "PNG")}
     path = write_shard(tmp_path / "a.tar", [sample])
     with browsing([str(path)], class_names={2: "cat"}) as server:
         page = open_page(f"{server.url}?i=0")
@@ -962,9 +913,8 @@ def test_every_press_counts(served: Browsing, open_page: Open):
 
 def test_pictures_have_the_pixels_that_are_shown(tmp_path: Path, open_page: Open):
     """Thumbnails are never enlarged, at two device pixels and after the window was widened."""
-    stream = BytesIO()
-    Image.effect_noise((1400, 1400), 50).convert("RGB").save(stream, "JPEG")
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".jpg": stream.getvalue()}])
+    noise = save(Image.effect_noise((1400, 1400), 50).convert("RGB"), "JPEG")
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".jpg": noise}])
     image = "document.querySelector('.tile img')"
     sharp = f"{image}?.naturalWidth >= {image}?.clientWidth * devicePixelRatio - 1"
     with browsing([str(path)]) as server:
@@ -1011,8 +961,8 @@ def test_settings_of_the_browser_are_kept(served: Browsing, open_page: Open):
 def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_page: Open):
     """A video that cannot be played says so, and shows frames of it where there are any."""
     samples = [
-        {"__key__": "a", ".avi": film_of("avi", "mpeg4")},
-        {"__key__": "b", ".mp4": film_of("mp4", "mpeg4")},
+        {"__key__": "a", ".avi": film(range(0, 240, 6), "avi")},
+        {"__key__": "b", ".mp4": film(range(0, 240, 6))},
         {"__key__": "c", ".mp4": b"no film"},
     ]
     with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 3)]) as server:

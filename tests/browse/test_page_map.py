@@ -13,6 +13,7 @@ from helpers.browsing import Browsing, browsing
 from helpers.chromium import wait_until
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
+from helpers.specimens import npy
 from PIL import Image
 
 Open = Callable[..., Any]
@@ -25,15 +26,14 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chance = np.random.default_rng(0)
     samples = []
     for number in range(150):
-        stream = BytesIO()
-        np.save(stream, (np.array(SIDES[number % 3]) + chance.uniform(-1, 1, 2)).astype("f4"))
+        place = np.array(SIDES[number % 3]) + chance.uniform(-1, 1, 2)
         samples.append(
             {
                 "__key__": f"s{number:03d}",
                 ".jpg": save(draw(40, 30, number), "JPEG"),
                 ".cls": str(number % 3),
                 ".json": json.dumps({"score": number}),
-                ".npy": stream.getvalue(),
+                ".npy": npy(place.astype("f4")),
             }
         )
     return write_shard(tmp_path_factory.mktemp("map") / "map.tar", samples)
@@ -67,8 +67,8 @@ def test_the_map_says_what_vectors_it_shortens(tmp_path: Path, open_page: Open):
     vectors = np.random.default_rng(0).normal(size=(60, 8)).astype("f4")
     samples = []
     for place, vector in enumerate(vectors):
-        np.save(stream := BytesIO(), vector * (1e4 if place in (7, 9) else 1))
-        samples.append({"__key__": f"s{place}", ".npy": stream.getvalue()})
+        scaled = vector * (1e4 if place in (7, 9) else 1)
+        samples.append({"__key__": f"s{place}", ".npy": npy(scaled)})
     for count, said in ((60, "after 2 vectors beyond 100 times the median length"), (7, "")):
         path = write_shard(tmp_path / f"{count}.tar", samples[:count])
         with browsing([str(path)]) as server:
@@ -190,10 +190,8 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(
         if number >= 4512:  # a crowd no larger than a point
             place, label = np.array([-5.0, 5.0]), 2 if number == 4512 else 0
         places.append(place)
-        stream = BytesIO()
-        np.save(stream, place.astype("f4"))
-        key = f"s{number:04d}"
-        samples.append({"__key__": key, ".npy": stream.getvalue(), ".cls": str(label)})
+        fields = {".npy": npy(place.astype("f4")), ".cls": str(label)}
+        samples.append({"__key__": f"s{number:04d}", **fields})
     with browsing([str(write_shard(tmp_path / "map.tar", samples))]) as server:
         page = open_page(f"{server.url}?look=map")
         page.get_by_role("button", name="1 1,501").wait_for()
@@ -255,11 +253,8 @@ def write_planted(folder: Path) -> Path:
     vectors[11] = -4
     samples = []
     for number, vector in enumerate(vectors):
-        stream = BytesIO()
-        np.save(stream, vector.astype("f4"))
-        picture = save(draw(40, 30, number), "JPEG")
-        key = f"s{number:03d}"
-        samples.append({"__key__": key, ".jpg": picture, ".emb.npy": stream.getvalue()})
+        fields = {".jpg": save(draw(40, 30, number), "JPEG"), ".emb.npy": npy(vector.astype("f4"))}
+        samples.append({"__key__": f"s{number:03d}", **fields})
     return write_shard(folder / "planted.tar", samples)
 
 

@@ -1,6 +1,5 @@
 """Asking datasets, selections and concatenations in SQL, and what is refused."""
 
-import io
 import pickle
 import sys
 import threading
@@ -9,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pictures import plain
 from helpers.shards import write_shard
-from PIL import Image
 
 import wids
 from wids.catalogue.conditions import check_columns, check_condition, check_order
@@ -18,12 +17,6 @@ from wids.catalogue.samples import SampleTable
 from wids.views.storage import sides_of
 
 LANGUAGES = ("de", "en", "fr")
-
-
-def picture(width, height):
-    out = io.BytesIO()
-    Image.new("L", (width, height)).save(out, "png")
-    return out.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +27,7 @@ def shards(tmp_path_factory):
         for number in range(shard * 10, shard * 10 + 10):
             document = f'{{"width": {number * 100}, "lang": "{LANGUAGES[number % 3]}"}}'
             sample = {"__key__": f"k{number:03}", ".json": document, ".cls": str(number % 4)}
-            samples.append({**sample, ".png": picture(number + 1, 2)})
+            samples.append({**sample, ".png": plain(size=(number + 1, 2))})
         write_shard(folder / f"s{shard}.tar", samples)
     return folder
 

@@ -1,6 +1,5 @@
 """What conditions and orders mean, against plain Python over a list of dicts."""
 
-import io
 import json
 import math
 import re
@@ -10,22 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.pictures import plain
 from helpers.shards import write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 import wids
 
 LANGUAGES = ("de", "en", None)
 COUNT = 24
 BIG = 2**63 - 2
-
-
-def picture(width: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("L", (width, 2)).save(out, "png")
-    return out.getvalue()
 
 
 def document(n: int) -> dict[str, Any]:
@@ -44,7 +37,7 @@ DOCUMENTS = [document(n) for n in range(COUNT)]
 SAMPLES: list[dict[str, Any]] = []
 for n in range(COUNT):
     each: dict[str, Any] = {"__key__": f"{'train' if n % 2 else 'val'}/{n:04}"}
-    each |= {".json": json.dumps(DOCUMENTS[n]), ".png": picture(n + 1)}
+    each |= {".json": json.dumps(DOCUMENTS[n]), ".png": plain(size=(n + 1, 2))}
     each |= {".txt": f"it's {n}"} if n % 3 else {}
     each |= {".cls": str(n % 5)} if n != 7 else {}
     each |= {".n.txt": str(n)}

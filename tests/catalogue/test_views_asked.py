@@ -1,14 +1,13 @@
 """The table `samples` of views: each value is that of the sample, as reading gives it."""
 
 import datetime as dt
-import io
 import json
 from decimal import Decimal
 
 import numpy as np
 import pytest
+from helpers.pictures import plain
 from helpers.shards import write_shard
-from PIL import Image
 
 import wids
 
@@ -60,12 +59,6 @@ TABLE = {
     "index": list(range(10)),
     "caption": [f"it's {number}" for number in range(10)],
 }
-
-
-def picture(width):
-    out = io.BytesIO()
-    Image.new("L", (width, 2)).save(out, "png")
-    return out.getvalue()
 
 
 def views(sides):
@@ -182,7 +175,9 @@ def test_names_of_classes_are_those_of_each_part(tmp_path):
 
 def test_headers_and_names_of_joined_fields(sides, tmp_path):
     base = sides["base"]
-    samples = [{"__key__": each["__key__"], ".png": picture(n + 1)} for n, each in enumerate(base)]
+    samples = [
+        {"__key__": each["__key__"], ".png": plain(size=(n, 2))} for n, each in enumerate(base, 1)
+    ]
     pictures = opened(tmp_path / "pictures", samples, shards=1)
     joined = base.join(pictures, rename={".png": ".mask.png"})
     assert [*joined.sql('select index from samples where "mask.png".width = 7')] == [(6,)]

@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers.specimens import npy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -17,12 +18,6 @@ from wids.errors import DecodeError
 
 SAFETENSORS_TYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<f8"]
 STRUCTURED = np.dtype([("x", "<f4"), ("name", "S5"), ("pair", "<i2", (2,))])
-
-
-def numpy_saves(array, **settings):
-    stream = io.BytesIO()
-    np.save(stream, array, **settings)
-    return stream.getvalue()
 
 
 def npy_with_header(text, data=b"", version=1):
@@ -44,7 +39,7 @@ def safetensors_with(header, data=b""):
 )
 def test_npy_of_any_type_and_shape_reads_as_numpy_reads_it(array):
     """Values, type and shape equal those of numpy.load."""
-    data = numpy_saves(array)
+    data = npy(array)
     expected = np.load(io.BytesIO(data))
     got = decode_npy(data)
     assert got.dtype == expected.dtype
@@ -68,7 +63,7 @@ def test_npy_of_any_type_and_shape_reads_as_numpy_reads_it(array):
 @pytest.mark.filterwarnings("ignore:Stored array in format")
 def test_unusual_npy_files_read_as_numpy_reads_them(array):
     """Memory order, structured types, byte order, dates, empty arrays and all header versions."""
-    data = numpy_saves(array)
+    data = npy(array)
     got = decode_npy(data)
     assert got.dtype == array.dtype
     assert got.flags.f_contiguous == array.flags.f_contiguous
@@ -77,7 +72,7 @@ def test_unusual_npy_files_read_as_numpy_reads_them(array):
 
 def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
     """An array of Python objects, which is a pickle, is refused; the error names `allow_pickle`."""
-    data = numpy_saves(np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    data = npy(np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(PermissionError, match="allow_pickle=True"):
         decode_npy(data)
     nested = npy_with_header(b"{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (1,)}")
@@ -138,7 +133,7 @@ def test_malformed_npy_files_are_refused(data, message):
 @given(st.integers(0, 199), st.integers(0, 255))
 def test_a_damaged_npy_file_is_an_error_or_an_array_inside_the_file(position, byte):
     """One changed byte gives an error or an array within the file, never a crash."""
-    data = bytearray(numpy_saves(np.arange(9.0).reshape(3, 3)))
+    data = bytearray(npy(np.arange(9.0).reshape(3, 3)))
     data[position] = byte
     try:
         array = decode_npy(bytes(data))

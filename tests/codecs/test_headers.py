@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 from helpers.pictures import draw, save
-from helpers.specimens import film, tone, turned_jpeg
+from helpers.specimens import specimens, tone, turned_jpeg
 from PIL import Image
 
 from wids.codecs.formats import pack_field
@@ -82,16 +82,16 @@ def test_wav_of_unknown_length_is_asked_of_soundfile() -> None:
 
 def test_facts_of_a_film_are_those_of_its_container() -> None:
     """Pictures are counted, not decoded."""
-    facts = read_header(".mp4", film(num_frames=5, width=64, height=48))
+    facts = read_header(".mp4", specimens()[".mp4"])
     assert (facts["width"], facts["height"], facts["nframes"]) == (64, 48, 5)
     assert facts["duration"] > 0
-    assert read_header(".mp4", film()[:3000], whole=False) is None
+    assert read_header(".mp4", specimens()[".mp4"][:3000], whole=False) is None
 
 
 @pytest.mark.parametrize("extension", [".jpg", ".png", ".wav", ".flac", ".mp4", ".tiff"])
 def test_damaged_headers_are_errors(extension: str) -> None:
     """What breaks off or is something else has no facts."""
-    found = {**PICTURES, ".wav": tone("WAV"), ".flac": tone("FLAC"), ".mp4": film()}[extension]
+    found = {**specimens(), **PICTURES}[extension]
     for data in (b"", found[:4], b"<html>" + bytes(2000)):
         with pytest.raises((DecodeError, OSError, ValueError, SyntaxError)):
             read_header(extension, data)

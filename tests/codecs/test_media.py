@@ -1,12 +1,11 @@
 """Sound against soundfile, video against PyAV, and the bounds on both."""
 
 import io
-from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
-from helpers.pictures import draw, psnr
+from helpers.pictures import draw, film, psnr
 
 from wids.codecs.media import decode_audio, decode_video
 from wids.errors import DecodeError
@@ -27,18 +26,10 @@ def sound(file_format, channels=1, subtype=None):
     return stream.getvalue()
 
 
-def film(num_frames=12, container="mp4", codec="mpeg4"):
+def drawn(num_frames=12, container="mp4", codec="mpeg4"):
     """Encode a film whose frames differ by their seeds."""
-    av = pytest.importorskip("av")
-    stream = io.BytesIO()
-    with av.open(stream, "w", format=container) as output:
-        track = output.add_stream(codec, rate=Fraction(10))
-        track.width, track.height, track.pix_fmt = 64, 48, "yuv420p"
-        track.bit_rate = 4_000_000
-        for seed in range(num_frames):
-            output.mux(track.encode(av.VideoFrame.from_ndarray(draw(64, 48, seed), "rgb24")))
-        output.mux(track.encode())
-    return stream.getvalue()
+    frames = [draw(64, 48, seed) for seed in range(num_frames)]
+    return film(frames, container, codec, bit_rate=4_000_000)
 
 
 @pytest.mark.parametrize("file_format", ["WAV", "FLAC", "OGG", "AIFF", "MP3"])
@@ -86,7 +77,7 @@ def test_sound_larger_than_the_bound_is_refused():
 def test_video_reads_as_pyav_reads_it(extension, container, codec):
     """Frames equal those of PyAV, in order."""
     av = pytest.importorskip("av")
-    data = film(container=container, codec=codec)
+    data = drawn(container=container, codec=codec)
     frames, rate = decode_video(memoryview(data), max_nbytes=BOUND, extension=extension)
     with av.open(io.BytesIO(data)) as opened:
         expected = [frame.to_ndarray(format="rgb24") for frame in opened.decode(video=0)]
@@ -102,7 +93,7 @@ def test_video_reads_as_pyav_reads_it(extension, container, codec):
 )
 def test_a_clip_is_cut_out_of_a_video(extension, container, codec):
     """The frames from a time on are those of the whole video, as many as are asked for."""
-    data = film(60, container, codec)
+    data = drawn(60, container, codec)
     decode = partial(decode_video, data, max_nbytes=BOUND, extension=extension)
     whole, rate = decode()
     for first, count, stride in [(0, 5, 1), (1, 3, 2), (33, 8, 3), (58, 9, 1)]:
@@ -116,7 +107,7 @@ def test_a_clip_is_cut_out_of_a_video(extension, container, codec):
 
 def test_video_larger_than_the_bound_is_refused():
     """Decoding stops before the frame that exceeds the bound; the error names `stride`."""
-    data = film()
+    data = drawn()
     one = 64 * 48 * 3
     assert len(decode_video(data, max_nbytes=12 * one)[0]) == 12
     with pytest.raises(DecodeError, match=f"max_nbytes={12 * one - 1}"):
@@ -127,7 +118,7 @@ def test_video_larger_than_the_bound_is_refused():
 def test_a_playlist_is_no_video(tmp_path):
     """A playlist is refused, because ffmpeg would open the files that it names."""
     pytest.importorskip("av")
-    (tmp_path / "secret.mp4").write_bytes(film())
+    (tmp_path / "secret.mp4").write_bytes(drawn())
     playlist = f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/secret.mp4\n#EXT-X-ENDLIST\n".encode()
     concat = f"ffconcat version 1.0\nfile '{tmp_path}/secret.mp4'\n".encode()
     for extension in (".mp4", ".mkv", ".avi", ".mov", ".webm"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.pictures import save
 from PIL import Image, ImageFile, features
 
 from wids.codecs.decode import SampleDecoder, decode_field
@@ -38,9 +39,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 
 def written(extension: str) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(PIXELS).save(stream, FORMATS[extension])
-    return stream.getvalue()
+    return save(PIXELS, FORMATS[extension])
 
 
 def opened(extension: str, data: bytes) -> Any:

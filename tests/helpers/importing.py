@@ -1,14 +1,12 @@
 """What tests of importers share: small files, and the samples that an import makes of them."""
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 import wids
+from helpers.pictures import plain
 from wids.cli import main
 
 __all__ = ["fields_of", "imported", "jpeg", "new_header", "write"]
@@ -16,9 +14,7 @@ __all__ = ["fields_of", "imported", "jpeg", "new_header", "write"]
 
 def jpeg(shade: int = 0) -> bytes:
     """Make a small JPEG."""
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
-    return stream.getvalue()
+    return plain("JPEG", colour=(shade, 0, 0))
 
 
 def write(files: Mapping[str, bytes]) -> None:

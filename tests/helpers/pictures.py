@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 
@@ -28,6 +29,27 @@ def save(image, file_format, **settings):
     stream = io.BytesIO()
     image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     image.save(stream, file_format, **settings)
+    return stream.getvalue()
+
+
+def plain(file_format="PNG", size=(8, 8), colour=0, mode="RGB"):
+    """Encode a picture of one colour."""
+    return save(Image.new(mode, size, colour), file_format)
+
+
+def film(frames, container="mp4", codec="mpeg4", **settings):
+    """Encode frames of 64 times 48 pixels, given as such or as a shade, as ffmpeg does."""
+    av = pytest.importorskip("av", reason="PyAV makes the film")
+    stream = io.BytesIO()
+    with av.open(stream, "w", format=container) as output:
+        track = output.add_stream(codec, rate=10)
+        track.width, track.height, track.pix_fmt = 64, 48, "yuv420p"
+        for name, value in settings.items():
+            setattr(track, name, value)
+        for frame in frames:
+            pixels = np.full((48, 64, 3), frame, np.uint8)
+            output.mux(track.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        output.mux(track.encode())
     return stream.getvalue()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.numpy
 from PIL import Image
 
-from helpers.pictures import draw, save
+from helpers.pictures import draw, film, save
 from wids.codecs.formats import pack_field
 from wids.codecs.tenbin import encode_tenbin
 
@@ -40,21 +40,6 @@ def tone(file_format="WAV", seconds=0.5, rate=8000, channels=1):
     wave = np.sin(2 * np.pi * 440 * time) * time / max(seconds, 1e-9)
     stream = io.BytesIO()
     soundfile.write(stream, np.stack([wave] * channels, axis=-1), rate, format=file_format)
-    return stream.getvalue()
-
-
-def film(num_frames=5, width=64, height=48):
-    """Write a film as ffmpeg does."""
-    import av
-
-    stream = io.BytesIO()
-    with av.open(stream, "w", format="mp4") as output:
-        track = output.add_stream("mpeg4", rate=10)
-        track.width, track.height, track.pix_fmt = width, height, "yuv420p"
-        for seed in range(num_frames):
-            picture = draw(width, height, seed)
-            output.mux(track.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        output.mux(track.encode())
     return stream.getvalue()
 
 
@@ -99,7 +84,7 @@ def specimens():
         ".ten": encode_tenbin([np.arange(3.0), picture]),
         ".wav": tone(),
         ".flac": tone("FLAC", channels=2),
-        ".mp4": film(),
+        ".mp4": film([draw(64, 48, seed) for seed in range(5)]),
         ".bin": bytes(range(256)),
         ".pkl": b"\x80\x04K\x01.",
         ".pth": b"PK\x03\x04 no torch",

@@ -7,15 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.importing import imported, jpeg, new_header, write
-from PIL import Image
+from helpers.pictures import plain
 
 from wids.cli import main
-
-
-def png() -> bytes:
-    stream = io.BytesIO()
-    Image.new("L", (8, 8)).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
@@ -88,7 +82,7 @@ def test_flat_folders_are_samples(capsys) -> None:
         {
             "p/0001.jpg": jpeg(1),
             "p/0001.txt": b"one",
-            "p/0001.mask.png": png(),
+            "p/0001.mask.png": plain(),
             "p/0002.jpg": jpeg(2),
             "p/img.003.jpg": jpeg(3),
             "p/lone.txt": b"no picture",
@@ -97,7 +91,7 @@ def test_flat_folders_are_samples(capsys) -> None:
     samples = imported("p")
     assert [sample.pop("__key__") for sample in samples] == ["0001", "0002", "img_003"]
     assert samples == [
-        {".jpg": jpeg(1), ".txt": b"one", ".mask.png": png()},
+        {".jpg": jpeg(1), ".txt": b"one", ".mask.png": plain()},
         {".jpg": jpeg(2)},
         {".jpg": jpeg(3)},
     ]

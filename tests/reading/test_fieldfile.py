@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.specimens import npy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,9 +53,7 @@ def test_it_reads_as_a_file_in_memory(steps: list[tuple[str, int]]) -> None:
 
 def test_it_is_a_file_to_other_libraries() -> None:
     """A buffered reader and `np.load` take it, and misuse raises what files raise."""
-    stream = io.BytesIO()
-    np.save(stream, np.arange(1000))
-    data = stream.getvalue()
+    data = npy(np.arange(1000))
     file = FieldFile(lambda start, stop: data[start:stop], len(data), "a.npy")
     assert np.load(io.BufferedReader(file)).tolist() == list(range(1000))
     file = FieldFile(lambda start, stop: data[start:stop], len(data), "a.npy")

@@ -1,12 +1,11 @@
 """`wids check`: every kind of fault is found, placed and given a cure; sound data gives none."""
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from helpers.pictures import plain
 
 from wids.cli import main
 from wids.specs.build import build_spec
@@ -19,16 +18,17 @@ from wids.views.storage import ChosenShard
 MakeShard = Callable[..., Path]
 
 
-def png() -> bytes:
-    """Make a small real image."""
-    stream = io.BytesIO()
-    Image.new("RGB", (20, 20), (1, 2, 3)).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def samples(count: int) -> list[dict[str, str | bytes]]:
     """Make samples of three fields."""
-    return [{"__key__": f"{n:04}", ".png": png(), ".cls": "3", ".txt": "t"} for n in range(count)]
+    return [
+        {
+            "__key__": f"{n:04}",
+            ".png": plain(size=(20, 20), colour=(1, 2, 3)),
+            ".cls": "3",
+            ".txt": "t",
+        }
+        for n in range(count)
+    ]
 
 
 @pytest.fixture
@@ -142,7 +142,15 @@ def test_joined_archives_are_found_with_their_cure(tmp_path: Path, make_shard: M
 
 def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard: MakeShard):
     """Each broken field is reported with sample, key and extension."""
-    broken = [*samples(2), {"__key__": "bad", ".png": png()[:50], ".cls": "one", ".txt": "t"}]
+    broken = [
+        *samples(2),
+        {
+            "__key__": "bad",
+            ".png": plain(size=(20, 20), colour=(1, 2, 3))[:50],
+            ".cls": "one",
+            ".txt": "t",
+        },
+    ]
     entry = {"url": str(make_shard("broken.tar", broken))}
     assert check_shard(entry) == []
     places = [fault.place for fault in check_shard(entry, decode=True)]

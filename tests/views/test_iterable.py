@@ -1,14 +1,13 @@
 """Sequences of samples as IterableDatasets: exact, resumable, in webdataset's own pipelines."""
 
-import io
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from helpers.pictures import save
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -28,10 +27,8 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     with wids.ShardWriter(f"{folder}/t-%03d.tar", maxcount=8, spec=folder / "t.json") as writer:
         for number in range(NUM_SAMPLES):
-            stream = io.BytesIO()
             pixels = rng.integers(0, 256, (6, 5, 3), np.uint8)
-            Image.fromarray(pixels).save(stream, "PNG")
-            fields = {".png": stream.getvalue(), ".cls": number, ".txt": f"text {number}"}
+            fields = {".png": save(pixels, "PNG"), ".cls": number, ".txt": f"text {number}"}
             writer.write({"__key__": f"{number:04d}", **fields})
     return folder
 

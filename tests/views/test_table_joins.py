@@ -18,8 +18,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from helpers.pictures import plain
 from helpers.server import ShardServer
-from PIL import Image
 from torch.utils.data import DataLoader
 
 import wids
@@ -31,9 +31,7 @@ ORDER = [5 * number % COUNT for number in range(COUNT)]  # of the rows of tables
 
 
 def picture(number: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (number + 1, 2)).save(stream, "PNG")
-    return stream.getvalue()
+    return plain("PNG", (number + 1, 2))
 
 
 def frame() -> pd.DataFrame:
