@@ -36,7 +36,7 @@ _lines_that_need = {
     "axe_playwright_python": r"^from axe_playwright_python",
 }
 _missing = [line for name, line in _lines_that_need.items() if find_spec(name) is None]
-_runs_programs_with_torch = {"test_ddp.py", "test_docs.py", "test_old_modules.py"}
+_runs_programs_with_torch = {"test_docs.py", "test_old_modules.py"}
 collect_ignore = [
     str(path)
     for path in Path(__file__).parent.rglob("test_*.py")

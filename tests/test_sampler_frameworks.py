@@ -1,7 +1,6 @@
 """The samplers in torch's DataLoader and torchdata's StatefulDataLoader, with workers."""
 
 import json
-from itertools import islice
 
 import pytest
 from helpers.interpreters import run_python
@@ -9,7 +8,7 @@ from helpers.workers import Echo
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from wids import ChunkedSampler, DistributedChunkedSampler, DistributedShardSampler
+from wids import DistributedShardSampler
 
 pytestmark = [
     # Three workers are one more than some machines have cores.
@@ -63,14 +62,6 @@ def test_the_order_does_not_depend_on_the_number_of_workers(workers, drop_last):
     batches = batches_of(loader)
     assert [index for batch in batches for index in batch] == indexes[: len(batches) * BATCH]
     assert len(loader) == len(batches)
-
-
-def test_epochs_advance_through_a_loader_that_is_left_early():
-    """Each pass takes a new epoch, even one that ended early."""
-    sampler = ChunkedSampler(Echo())
-    loader = DataLoader(Echo(), BATCH, sampler=sampler)
-    passes = [[batch.tolist() for batch in islice(loader, 3)] for _ in range(3)]
-    assert len({json.dumps(batches) for batches in passes}) == 3
 
 
 @pytest.mark.parametrize(("workers", "steps"), [(0, 10), (2, 1), (2, 4)])
@@ -173,26 +164,6 @@ def test_stateful_loader_resumes_in_a_new_process():
     state = json.dumps(loader.state_dict())
     run = run_python("-c", RESUME_ELSEWHERE, 2, input=state)
     assert head + json.loads(run.stdout) == whole
-
-
-def test_contiguous_ranks_resume_through_a_stateful_loader():
-    """The drop-in default resumes rank by rank."""
-    for rank in range(3):
-        whole = list(DistributedChunkedSampler(Echo(), 3, rank, chunksize=10))
-        loader = StatefulDataLoader(
-            Echo(),
-            batch_size=BATCH,
-            sampler=DistributedChunkedSampler(Echo(), 3, rank, chunksize=10),
-        )
-        iterator = iter(loader)
-        head = [index for _ in range(2) for index in next(iterator).tolist()]
-        resumed = StatefulDataLoader(
-            Echo(),
-            batch_size=BATCH,
-            sampler=DistributedChunkedSampler(Echo(), 3, rank, chunksize=10),
-        )
-        resumed.load_state_dict(loader.state_dict())
-        assert head + [index for batch in batches_of(resumed) for index in batch] == whole
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -3,7 +3,6 @@
 import copy
 import io
 import json
-import os
 import pickle
 import tarfile
 from collections.abc import Callable
@@ -221,29 +220,6 @@ def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
         dataset[0]
 
 
-def test_a_truncated_shard_is_never_served(spec: Path) -> None:
-    """A truncated shard is an error with file and offset, for all its samples."""
-    path = spec.parent / "train-2.tar"
-    path.write_bytes(path.read_bytes()[:4200])
-    dataset = ShardListDataset(spec)
-    with pytest.raises(wids.ShardFormatError, match=r"train-2.tar.*\d+"):
-        dataset[4]
-
-
-def test_a_shard_rewritten_with_its_old_date_is_indexed_anew(
-    make_shard: Callable[..., Path],
-) -> None:
-    """A shard rewritten with the old size and date is indexed again."""
-    path = make_shard("a.tar", [{"__key__": "b", ".txt": "1"}])
-    before = path.stat()
-    assert ShardListDataset(path)[0]["__key__"] == "b"
-    make_shard("a.tar", [{"__key__": "cc", ".txt": "2"}])
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    sample = ShardListDataset(path)[0]
-    assert (sample["__key__"], sample[".txt"]) == ("cc", "2")
-
-
 # Batches, workers, threads.
 
 
@@ -264,23 +240,6 @@ def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
 
 
 # Keys and groups.
-
-
-def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) -> None:
-    """Keys with dots and separated members are read with the given rules."""
-    path = make_shard(
-        "odd.tar",
-        [
-            {"__key__": "a.b", ".txt": "1"},
-            {"__key__": "c", ".txt": "2"},
-            {"__key__": "a.b", ".cls": "3"},
-        ],
-    )
-    dataset = ShardListDataset(path, key_rule="last_dot", grouping="shard")
-    assert [sample["__key__"] for sample in dataset] == ["a.b", "c"]
-    assert (dataset[0][".txt"], dataset[0][".cls"]) == ("1", 3)
-    with pytest.raises(wids.ShardFormatError, match="a"):
-        ShardListDataset([(str(path), 2)])[0]
 
 
 @pytest.mark.parametrize("alone_seconds", [0.0, 3600.0])

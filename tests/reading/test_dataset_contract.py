@@ -279,11 +279,14 @@ def test_indexes_are_those_of_a_list(open_dataset: Open) -> None:
 
 
 def test_a_batch_is_its_samples(open_dataset: Open) -> None:
-    """Batches come in the order asked for, with repetitions, whatever the transformations."""
+    """Batches come in the order asked for, repeated samples too, each as a dict of its own."""
     for transformations in ("PIL", "bytes", lambda sample: sample[".txt"].read()):
         dataset = open_dataset(transformations=transformations)
         for indexes in BATCHES:
             assert dataset.__getitems__(indexes) == [dataset[index] for index in indexes]
+    first, second = open_dataset(transformations="bytes").__getitems__([3, 3])
+    first[".txt"] = None
+    assert second[".txt"] == TEXTS[3].encode()
 
 
 def test_lengths_and_locations_agree(open_dataset: Open) -> None:

@@ -1,7 +1,6 @@
 """Specs of strangers: no credentials in messages, no device read, no memory without bound."""
 
 import json
-import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -57,18 +56,6 @@ def test_a_file_that_says_it_is_empty_is_not_read(entry: dict[str, Any], found: 
     """No byte is read beyond the size of a file: some files of /proc would never answer."""
     with pytest.raises(WidsError, match=found):
         wids.ShardListDataset(entry)
-
-
-def test_no_line_about_a_dataset_shows_credentials(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Log line and description of a dataset show no credentials of its base."""
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps({"base": "https://user:SECRET@host/sets", "shardlist": [SHARD]}))
-    with caplog.at_level(logging.DEBUG), wids.ShardListDataset(str(path)) as dataset:
-        shown = [dataset.data_info, repr(dataset), repr(dataset.shards[0]), caplog.text]
-    assert "https://host/sets" in dataset.data_info
-    assert not [text for text in shown if "SECRET" in text]
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
