@@ -14,10 +14,15 @@ from helpers.waiting import eventually
 from wids.browse.guard import new_token
 
 
-@pytest.fixture
-def served(tmp_path):
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x", ".html": "<b>x</b>"}])
-    with browsing([str(path)]) as server:
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory):
+    sample = {"__key__": "k", ".txt": "x", ".html": "<b>x</b>"}
+    return str(write_shard(tmp_path_factory.mktemp("guard") / "a.tar", [sample]))
+
+
+@pytest.fixture(scope="module")
+def served(shard):
+    with browsing([shard]) as server:
         yield server
 
 
@@ -105,12 +110,11 @@ def test_no_path_of_a_url_is_a_path_of_a_file(served):
         assert b"root:" not in answer
 
 
-def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
+def test_beyond_the_loopback_the_token_opens_the_door_once(shard):
     """Without the token, requests are refused; with it, a cookie is set and the URL loses the
-    token.
+    token. A program sends it with each request, and needs no cookie.
     """
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)], host="0.0.0.0", token=True) as server:
+    with browsing([shard], host="0.0.0.0", token=True) as server:
         port = server.url.rstrip("/").rpartition(":")[2]
         server.url = f"http://127.0.0.1:{port}/"
         token = server.token
@@ -128,15 +132,9 @@ def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
         assert (again.status_code, again.headers["Location"]) == (303, ".?i=3")
         refused = {"Host": "evil.example"}
         assert server.get("api/dataset", refused).status_code == 400
-
-
-def test_a_program_sends_the_token_with_each_question(tmp_path):
-    """A request with the right token is answered without a cookie."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)], host="0.0.0.0", token=True) as server:
         for question in ("api/dataset", "api/sample?i=0", "raw?i=0&f=0"):
             server.session.cookies.clear()
-            assert server.get(question, token=server.token).status_code == 200
+            assert server.get(question, token=token).status_code == 200
             assert server.get(question, token="wrong").status_code == 403
 
 
@@ -164,18 +162,9 @@ def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
         page.get_by_role("heading", name="k", exact=True).wait_for()
 
 
-def test_the_token_can_be_switched_off(tmp_path):
-    """With --no-token, the URL has no token and all requests are answered."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with Command(path, tmp_path) as server:
-        assert "token" not in server.url
-        assert server.get("api/dataset").status_code == 200
-
-
-def test_silent_connections_are_closed(tmp_path):
+def test_silent_connections_are_closed(shard):
     """Connections without a whole request are closed, and used ones stay open."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)], request_seconds=0.5) as server:
+    with browsing([shard], request_seconds=0.5) as server:
         host, port = server.url.removeprefix("http://").strip("/").split(":")
         half = b"GET /api/dataset HTTP/1.1\r\nHost: localhost\r\n"
         for sent in (b"", half, half + b"\r\n" + half):
@@ -186,10 +175,9 @@ def test_silent_connections_are_closed(tmp_path):
         assert server.get("api/dataset").status_code == 200
 
 
-def test_connections_in_use_stay_open(tmp_path):
+def test_connections_in_use_stay_open(shard):
     """A connection whose requests come in time is not closed, however long it is used."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)], request_seconds=1.0) as server:
+    with browsing([shard], request_seconds=1.0) as server:
         host, port = server.url.removeprefix("http://").strip("/").split(":")
 
         def stays_open() -> bool:

@@ -1,6 +1,7 @@
 """The page of a join: fields of other shards and columns of tables beside those of the shards."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,9 +41,13 @@ def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) ->
 
 @contextmanager
 def page_of(samples: Any, cache: Path) -> Iterator[ApiHandlers]:
-    """Open a saved view as `wids browse` does."""
+    """Open a saved view as `wids browse` does, which no torch is loaded in."""
     samples.save("page.json")
-    opened = wids.open("page.json", transformations="memoryview", remote="range", cache_dir=cache)
+    options = {"transformations": "memoryview", "remote": "range", "cache_dir": cache}
+    with pytest.MonkeyPatch.context() as patch:
+        # Else each process that answers for the server would load it with the dataset.
+        patch.delitem(sys.modules, "torch.utils.data", raising=False)
+        opened = wids.open("page.json", **options)
     dataset, chosen = shards_and_rows(opened, leftmost=True)
     reader = FieldReader(dataset, joined=JoinedFields(opened, chosen))
     handlers = ApiHandlers(reader, "test", reader.class_names, None, chosen)
@@ -89,7 +94,7 @@ def test_a_page_has_the_fields_of_both_sides(joined: Any, tmp_path: Path) -> Non
 def test_conditions_ask_for_joined_fields(
     joined: Any, tmp_path: Path, text: str, expected: list[int]
 ) -> None:
-    """A condition of the page is one of all fields, and its selection opens again."""
+    """A condition is one of all fields, a wrong one is named, and its selection opens again."""
     some = joined[::-1].exclude(["k11"]) if "1000" in text else joined
     with page_of(some, tmp_path / "cache") as handlers:
         wanted = [KEYS[n] for n in expected if some is joined or n != 11]
@@ -98,15 +103,12 @@ def test_conditions_ask_for_joined_fields(
             json.dumps(handlers.selection({"where": text, "sort": "key desc"}))
         )
         assert list(wids.open("found.json").keys) == wanted[::-1]
+        with pytest.raises(ValueError, match=r'column "wdth" not found(.|\n)*Perhaps: width'):
+            finished(handlers, "wdth > 3")
 
 
-def test_unknown_fields_and_repeated_samples_are_said(joined: Any, tmp_path: Path) -> None:
-    """A field that neither side has is refused; so is a join that has a sample twice."""
-    with (
-        page_of(joined, tmp_path / "cache") as handlers,
-        pytest.raises(ValueError, match=r'column "wdth" not found(.|\n)*Perhaps: width'),
-    ):
-        finished(handlers, "wdth > 3")
+def test_a_join_that_has_a_sample_twice_is_refused(joined: Any) -> None:
+    """A page shows each sample of the left side once."""
     with pytest.raises(wids.SpecError, match="several times"):
         JoinedFields(joined, np.array([0, 1, 1]))
 

@@ -1,6 +1,7 @@
 """The map of a field of vectors: its projection, what is left out, and what an outline holds."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.browsing import Command, browsing
+from helpers.browsing import Browsing, Command, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
 from hypothesis import given
@@ -65,8 +66,8 @@ def test_an_outline_holds_what_matplotlib_says(corners: int, seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int]]:
-    """Two shards of vectors in two groups, among others that are none."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
+    """Serve two shards of vectors in two groups, among others that are none."""
     chance = np.random.default_rng(0)
     odd = {
         3: npy(np.full(8, np.nan, "f4")),
@@ -94,75 +95,73 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int]]:
         samples[30].pop(".emb.npy")
         path = write_shard(tmp_path_factory.mktemp("maps") / f"{shard}.tar", samples)
         rows.append((str(path), 50))
-    return rows
+    with browsing(rows) as server:
+        yield server
 
 
-def test_what_is_no_vector_is_left_out_and_counted(hostile: list[tuple[str, int]]) -> None:
+def test_what_is_no_vector_is_left_out_and_counted(served: Browsing) -> None:
     """NaN, infinity, other widths, objects and missing fields are counted; all others shown."""
-    with browsing(hostile) as server:
-        assert server.ask("page", count=1)["looks"]["vectors"] == [".emb.npy"]
-        found = server.ask_until_finished("map")
-        assert found["num_wanted"] == 100
-        assert found["left_out"] == {
-            "no vector": 5,
-            "NaN or infinite": 2,
-            "of another width": 1,
-        }
-        left = {3, 5, 7, 11, 13, 17, 30, 80}
-        assert found["indexes"] == [n for n in range(100) if n not in left]
-        places = np.array(found["places"]).reshape(-1, 2)
-        assert np.isfinite(places).all()
-        # The groups are apart although one vector is 1e37 times as long as the others.
-        plain = [
-            (n, x) for n, (x, _) in zip(found["indexes"], places, strict=True) if n not in (19, 23)
-        ]
-        even, odd = (sorted(x for n, x in plain if n % 2 == rest) for rest in (0, 1))
-        assert even[-1] < odd[0] or odd[-1] < even[0]
-        found = server.ask_until_finished("map", colour="cls")
-        codes = {found["colours"]["legend"][code][0] for code in found["colours"]["values"]}
-        assert codes == {"0", "1"}
-        numbers = server.ask_until_finished("map", colour="json.score")["colours"]
-        assert numbers["ends"] == [0, 99]
-        chosen = server.ask_until_finished("map", where="cls = 1")["chosen"]
-        assert chosen == [n % 2 for n in found["indexes"]]
+    assert served.ask("page", count=1)["looks"]["vectors"] == [".emb.npy"]
+    found = served.ask_until_finished("map")
+    assert found["num_wanted"] == 100
+    assert found["left_out"] == {
+        "no vector": 5,
+        "NaN or infinite": 2,
+        "of another width": 1,
+    }
+    left = {3, 5, 7, 11, 13, 17, 30, 80}
+    assert found["indexes"] == [n for n in range(100) if n not in left]
+    places = np.array(found["places"]).reshape(-1, 2)
+    assert np.isfinite(places).all()
+    # The groups are apart although one vector is 1e37 times as long as the others.
+    plain = [
+        (n, x) for n, (x, _) in zip(found["indexes"], places, strict=True) if n not in (19, 23)
+    ]
+    even, odd = (sorted(x for n, x in plain if n % 2 == rest) for rest in (0, 1))
+    assert even[-1] < odd[0] or odd[-1] < even[0]
+    found = served.ask_until_finished("map", colour="cls")
+    codes = {found["colours"]["legend"][code][0] for code in found["colours"]["values"]}
+    assert codes == {"0", "1"}
+    numbers = served.ask_until_finished("map", colour="json.score")["colours"]
+    assert numbers["ends"] == [0, 99]
+    chosen = served.ask_until_finished("map", where="cls = 1")["chosen"]
+    assert chosen == [n % 2 for n in found["indexes"]]
 
 
-def test_an_outline_chooses_samples(hostile: list[tuple[str, int]]) -> None:
+def test_an_outline_chooses_samples(served: Browsing) -> None:
     """What lies inside an outline is a page, is counted, goes with a filter, and can be saved."""
-    with browsing(hostile) as server:
-        found = server.ask_until_finished("map")
-        places = np.array(found["places"]).reshape(-1, 2)
-        inside = np.abs(places[:, 0]) < 100
-        x1, x2 = places[inside][:, 0].min() - 1, 0.0
-        low, high = places[:, 1].min() - 1, places[:, 1].max() + 1
-        corners = (x1, low, x2, low, x2, high, x1, high)
-        text = ",".join([".emb.npy", *(f"{each:.6g}" for each in corners)])
-        wanted = [
-            n
-            for n, (x, y) in zip(found["indexes"], places, strict=True)
-            if x1 < x < x2 and low < y < high
-        ]
-        assert 0 < len(wanted) < 90
-        page = server.ask("page", inside=text, count=200)
-        assert [tile["index"] for tile in page["tiles"]] == wanted
-        page = server.ask_until_finished("page", inside=text, where="json.score < 40", count=200)
-        assert [tile["index"] for tile in page["tiles"]] == [n for n in wanted if n < 40]
-        assert server.ask_until_finished("facets", inside=text)["shown"] == len(wanted)
-        document = server.selection(inside=text)
-        assert document["nsamples"] == len(wanted)
+    found = served.ask_until_finished("map")
+    places = np.array(found["places"]).reshape(-1, 2)
+    inside = np.abs(places[:, 0]) < 100
+    x1, x2 = places[inside][:, 0].min() - 1, 0.0
+    low, high = places[:, 1].min() - 1, places[:, 1].max() + 1
+    corners = (x1, low, x2, low, x2, high, x1, high)
+    text = ",".join([".emb.npy", *(f"{each:.6g}" for each in corners)])
+    wanted = [
+        n
+        for n, (x, y) in zip(found["indexes"], places, strict=True)
+        if x1 < x < x2 and low < y < high
+    ]
+    assert 0 < len(wanted) < 90
+    page = served.ask("page", inside=text, count=200)
+    assert [tile["index"] for tile in page["tiles"]] == wanted
+    page = served.ask_until_finished("page", inside=text, where="json.score < 40", count=200)
+    assert [tile["index"] for tile in page["tiles"]] == [n for n in wanted if n < 40]
+    assert served.ask_until_finished("facets", inside=text)["shown"] == len(wanted)
+    document = served.selection(inside=text)
+    assert document["nsamples"] == len(wanted)
 
 
 @pytest.mark.parametrize(
     "text", ["", "x", ".emb.npy,1,2", ".emb.npy,1,2,3,4,5,nan", ".emb.npy" + ",1" * 2_000,
              ".emb.npy,1,2,3,4,5,1e9999", ".emb.npy,1,2,3,4,5,6,7"],
 )  # fmt: skip
-def test_a_malformed_outline_is_an_error(hostile: list[tuple[str, int]], text: str) -> None:
+def test_a_malformed_outline_is_an_error(served: Browsing, text: str) -> None:
     """A malformed outline is refused with what was expected, except for none."""
-    with browsing(hostile) as server:
-        answer = server.get("api/page", inside=text)
-        assert answer.status_code == (400 if text else 200)
-        if text:
-            assert "inside: expected" in answer.json()["error"]
+    answer = served.get("api/page", inside=text)
+    assert answer.status_code == (400 if text else 200)
+    if text:
+        assert "inside: expected" in answer.json()["error"]
 
 
 def test_lists_in_json_and_joined_columns_are_vectors(tmp_path: Path) -> None:
