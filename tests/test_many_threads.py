@@ -61,7 +61,7 @@ def shards(make_shard: Callable[..., Any]) -> list[str]:
     return [str(path) for path in paths]
 
 
-@pytest.fixture(params=["local", "whole", "range"])
+@pytest.fixture(params=["local", pytest.param("whole", marks=pytest.mark.slow), "range"])
 def dataset(request, shards, shard_server, tmp_path) -> wids.ShardListDataset:
     """Open the shards from the disk with four open at once, through a small cache, or by range."""
     rows: list[dict[str, Any]] = [{"url": url, "nsamples": PER_SHARD} for url in shards]
