@@ -3,11 +3,8 @@
 import gzip
 import io
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.interpreters import run_python
 from helpers.pictures import plain
 from helpers.shards import REPOSITORY, write_shard
 from helpers.specimens import npy
@@ -70,14 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         document = {"wids_version": 1, "shardlist": shards}
         (folder / f"{name}.json").write_text(json.dumps(document))
     program = REPOSITORY / "tests" / "programs" / "old_modules.py"
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
-        [sys.executable, program, folder],
-        env={**os.environ, "PYTHONPATH": path, "WIDS_CACHE": str(folder / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(program, folder, env={"WIDS_CACHE": str(folder / "cache")})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

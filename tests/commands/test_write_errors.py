@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.interpreters import run_python
 
 import wids
 from wids.base.files import write_output
@@ -17,11 +18,13 @@ from wids.cli import main
 MakeShard = Callable[..., Path]
 
 
-def limited() -> None:
-    """Let no file of this process grow beyond 20 kB, as a full disk would."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-
+# Runs a command whose files cannot grow beyond 20 kB, as on a full disk.
+LIMITED = """
+import resource, sys
+from wids.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+sys.exit(main(sys.argv[1:]))
+"""
 COMMANDS = [
     (["import", "t.csv", "-o", "out/x-%d.tar"], "out/x-"),
     (["reshard", "x.tar", "-o", "out/x-%d.tar", "--workers", "1"], "out/x-0.tar"),
@@ -38,15 +41,7 @@ def test_a_full_disk_is_told_with_the_file(
     path = make_shard("x.tar", [{"__key__": f"{i}", ".txt": "x" * 30_000} for i in range(3)])
     folder = path.parent
     (folder / "t.csv").write_text("text\n" + "y" * 60_000 + "\n")
-    run = subprocess.run(
-        [sys.executable, "-m", "wids", *command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limited,
-        env={**os.environ, "PYTHONPATH": str(Path(wids.__file__).parents[1])},
-    )
+    run = run_python("-c", LIMITED, *command, cwd=folder)
     assert run.returncode == 1
     assert name in run.stderr, run.stderr
     assert "File too large" in run.stderr

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,15 +211,6 @@ class TestCells:
         (sample,) = imported("t.csv", "--field", "text=txt")
         assert sample[".txt"].decode() == text
         assert csv.field_size_limit() == limit
-
-
-def test_declaring_the_command_imports_no_importer() -> None:
-    """`wids --help` imports no library that reads data."""
-    import subprocess
-
-    code = "import sys; import wids.importing.importers; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:

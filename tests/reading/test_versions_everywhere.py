@@ -9,8 +9,6 @@ import os
 import pickle
 import random
 import re
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.interpreters import run_python
 from helpers.server import ShardServer
 from helpers.shards import write_shard
 
@@ -395,13 +394,8 @@ class Walk:
                 "except (wids.WidsError, ValueError) as error:\n"
                 "    print('refused', error)\n"
             )
-            ended = subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", code, stream.name],
-                capture_output=True,
-                check=True,
-                text=True,
-                timeout=120,
-            )
+            ended = run_python("-c", code, stream.name)
+        assert ended.returncode == 0, ended.stderr
         if ended.stdout.startswith("refused"):
             raise wids.ShardFormatError(ended.stdout)
         self.told["l"].texts(eval(ended.stdout), (how, ended.stdout))

@@ -3,12 +3,11 @@
 import copy
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.interpreters import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,8 +178,7 @@ def test_a_large_list_is_shared_by_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     (file,) = tmp_path.iterdir()
     saved = tmp_path / "held.pickle"
     saved.write_bytes(image)
-    run = [sys.executable, "-c", READ_A_PICKLE, str(saved)]
-    printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    printed = run_python("-c", READ_A_PICKLE, saved).stdout.split()
     assert printed == [str(len(large)), str(large.sum()), str(held.nbytes), str(large[7])]
     assert file.exists()
     if (child := os.fork()) == 0:

@@ -2,18 +2,19 @@
 
 import hashlib
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import warnings
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.cacheprocesses import LONG
+from helpers.interpreters import Program, run_python
 
 from wids.specs.build import build_spec, merge_specs
 from wids.writing.shardwriter import ShardWriter
@@ -179,9 +180,9 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_files(tmp_path: Path):
         work.mkdir()
         while (x := start(work)) is not None:
             time.sleep(rng.random() * 0.12)
-            x.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(x.pid, signal.SIGKILL)
             ended = x.wait()
-            x.stdout.close()
             done += ended != 0
             for shard in work.glob("*.tar"):
                 assert hashlib.sha256(shard.read_bytes()).hexdigest() == expected[shard.name]
@@ -191,19 +192,21 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_files(tmp_path: Path):
         assert contents(work) == expected
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path) -> Program:
     """Start the program and wait until it is ready to write."""
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"ready\n"
-    return process
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as said:
+        with os.fdopen(writer, "w") as output:
+            program = Program("-c", PROGRAM, folder, files=(said, output, output))
+        assert said.readline() == "ready\n"
+    return program
 
 
 def run(folder: Path) -> None:
     """Run the program to its end."""
     folder.mkdir(exist_ok=True)
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.DEVNULL, check=True
-    )
+    done = run_python("-c", PROGRAM, folder)
+    assert done.returncode == 0, done.stderr
 
 
 class TestAnewOverOldShards:
