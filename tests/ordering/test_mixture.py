@@ -51,6 +51,24 @@ def test_a_mixture_is_pinned():
     assert order.at(np.arange(12)).tolist() == [0, 6, 11, 8, 9, 5, 7, 9, 10, 3, 2, 1]
 
 
+def test_passes_over_a_small_part_are_shuffled_as_asked():
+    """Without shuffling all passes are in storage order; shufflefirst is for the first alone."""
+    parts = [Chunks.cut(0, 1000, 1000), Chunks.cut(0, 6, 2)]
+    mixture = MixtureChunks(parts, [Fraction(1), Fraction(1)], 6000)
+
+    def passes(**options):
+        drawn = mixture.epoch(OrderSpec(seed=1, interleave=1, **options)).at(np.arange(6000))
+        return drawn[drawn >= 1000].reshape(500, 6) - 1000
+
+    stored, first, shuffled = passes(shuffle=False), passes(shufflefirst=False), passes()
+    assert (stored == np.arange(6)).all()
+    assert (first[1:] == shuffled[1:]).all()  # only the first pass of all differs
+    assert np.sort(first[0]).tolist() == list(range(6))
+    assert (first[0] != shuffled[0]).any()
+    assert (np.sort(shuffled) == np.arange(6)).all()
+    assert len({tuple(row) for row in shuffled.tolist()}) > 300
+
+
 @pytest.mark.parametrize("streams", [1, 3, 8, 64])
 def test_shares_are_exact_whatever_the_streams(streams):
     """Each part has its share, to one draw, and its samples come equally often, to one draw."""

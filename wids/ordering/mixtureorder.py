@@ -125,14 +125,18 @@ class MixtureOrder:
         size, offset = chunks.num_samples, self._offsets[part]
         seed = derive_key(spec.seed, _PARTS, part)
         passes, at = np.divmod(draws + first, size)
+        if not spec.shuffle:
+            passes[:] = 0  # all passes are alike
+        numbers = np.unique(passes).tolist()
+        indexes = np.empty_like(draws)
         # In one call for all passes, if nothing is gained by chunks: few samples, or few chunks.
         few = size <= _SHORT or chunks.sizes.size <= self._open[part] or spec.partition == "uniform"
-        if few and spec.shuffle and spec.shufflefirst:
+        if few and spec.shuffle:
             keys = derive_keys(derive_key(seed, _ALL), passes + begun % (1 << 62))
-            whole: Integers = permute(at, size, keys) + offset
-            return whole
-        indexes = np.empty_like(draws)
-        for number in np.unique(passes).tolist():
+            indexes = permute(at, size, keys)
+            # Left is the very first pass, if that is to be in storage order.
+            numbers = numbers[:1] if begun + numbers[0] == 0 and not spec.shufflefirst else []
+        for number in numbers:
             mine = passes == number
             order = self._orders.get((part, number))
             if order is None:
@@ -140,5 +144,6 @@ class MixtureOrder:
                     self._orders.clear()
                 own = replace(spec, seed=seed, epoch=begun + number, interleave=self._open[part])
                 order = self._orders[part, number] = chunks.epoch(own)
-            indexes[mine] = order.at(at[mine]) + offset
+            indexes[mine] = order.at(at[mine])
+        indexes += offset
         return indexes

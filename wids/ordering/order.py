@@ -518,4 +518,4 @@ class Share:
             np.argsort((begin + step) % self.streams, kind="stable")[self.rank]
             for begin in begins[:period].tolist()
         ]
-        return np.array(numbers, np.int64)[np.arange(begins.size) % period]
+        return np.tile(np.array(numbers, np.int64), -(-begins.size // period))[: begins.size]
