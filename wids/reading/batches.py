@@ -154,16 +154,11 @@ class _FieldBatches:
         # The samples have different fields: each gets what it lacks, or it is an error.
         batch = self._by_sample(indexes)
         if _kind(self._dataset) == "raw":
-            batch = {name: _as_ragged(batch[name]) for name in batch}
+            for name, column in batch.items():
+                if all(isinstance(each, bytes | memoryview) for each in column):
+                    batch[name] = Ragged.of([np.frombuffer(each, np.uint8) for each in column])
         labels = {"__key__", "__index__"}
         return {name: batch[name] for name in batch if name in labels or name[:2] != "__"}
-
-
-def _as_ragged(column: Any) -> Any:
-    """Return a column of raw fields as one buffer, if no sample lacks it."""
-    if not all(isinstance(each, bytes | memoryview) for each in column):
-        return column
-    return Ragged.of([np.frombuffer(each, np.uint8) for each in column])
 
 
 class BufferPool:
@@ -189,17 +184,15 @@ class BufferPool:
 
     def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return an uninitialised array of `nbytes` bytes."""
-        owner = self._take(nbytes)
+        try:
+            owner = self._spare.pop()
+        except IndexError:
+            owner = np.empty(0, np.uint8)
+        if len(owner) < max(1, nbytes):
+            # It replaces a buffer that is too small, so that all soon fit.
+            owner = np.empty(max(1, int(nbytes * _HEADROOM)), np.uint8)
         # Views of an array over a memoryview refer to that array and not to the underlying owner.
         # So when the array is freed, no view of the memory is left.
         lease = np.frombuffer(owner.data, np.uint8)
         weakref.finalize(lease, self._spare.append, owner).atexit = False
         return lease[:nbytes]
-
-    def _take(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        try:
-            owner = self._spare.pop()
-        except IndexError:
-            return np.empty(max(1, int(nbytes * _HEADROOM)), np.uint8)
-        # A buffer that is too small is replaced by a larger one, so that all soon fit.
-        return owner if len(owner) >= nbytes else np.empty(int(nbytes * _HEADROOM), np.uint8)

@@ -71,7 +71,10 @@ def collate(
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        _add_errors(samples)
+        # Only samples with a failed field have the errors that a decoder collected.
+        if any("__errors__" in sample for sample in samples):
+            for sample in samples:
+                sample.setdefault("__errors__", {})
         names, fills = _names_and_fills(samples, checked_missing(missing))
         batch: Any = {
             name: column_of(
@@ -106,13 +109,6 @@ def checked_missing(missing: Any) -> Missing:
     )
 
 
-def _add_errors(samples: Sequence[Any]) -> None:
-    # Only samples with a failed field have the errors that a decoder collected.
-    if any("__errors__" in sample for sample in samples):
-        for sample in samples:
-            sample.setdefault("__errors__", {})
-
-
 def _names_and_fills(
     samples: Sequence[Mapping[str, Any]], missing: Missing
 ) -> tuple[list[str], dict[str, Any]]:
@@ -129,20 +125,17 @@ def _names_and_fills(
         elif odd:
             lacking = next((name for name in odd if name.startswith(".")), ".txt")
             size = f'sizes."{lacking[1:].lower()}"'
+            which = f"sample {slot} of a batch, counted from 0"  # of a dataset without labels
+            if "__index__" in sample:
+                which = f"sample {sample['__index__']}, key {sample.get('__key__')!r}"
             raise ValueError(
-                f"{_name(sample, slot)}: expected the fields of the first sample of its batch "
+                f"{which}: expected the fields of the first sample of its batch "
                 f"({samples[0].get('__index__', 0)}); only one of the two has {', '.join(odd)}; "
                 f"give those that lack it a value by missing={{{lacking!r}: ...}} (None by "
                 'missing="none") of the Loader or of wids.collate, or leave them out by '
                 f"dataset.filter('{size} is not null'), or by fields= without it"
             )
     return list(names), fills
-
-
-def _name(sample: Mapping[str, Any], slot: int) -> str:
-    if "__index__" in sample:
-        return f"sample {sample['__index__']}, key {sample.get('__key__')!r}"
-    return f"sample {slot} of a batch, counted from 0"  # of a dataset without labels
 
 
 def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
@@ -153,9 +146,22 @@ def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
     kinds = set(map(type, values))
     kind = next(iter(kinds))
     if len(kinds) == 1 and issubclass(kind, tuple):
-        return _tuple_of_columns(kind, values, allocate)
+        lengths = sorted(set(map(len, values)))
+        if len(lengths) > 1:
+            raise ValueError(
+                f"expected tuples of one length in a batch, got lengths {lengths}; pass a "
+                "collate_fn that knows what to do"
+            )
+        columns = [column_of(list(each), allocate) for each in zip(*values, strict=True)]
+        return kind(*columns) if hasattr(kind, "_fields") else columns
     if len(kinds) == 1 and issubclass(kind, (bool, int, float, np.number, np.bool_)):
-        return _numbers(values)
+        try:
+            array = np.array(values)
+        except OverflowError:
+            return values
+        # Integers beyond 64 bits would become objects, or be rounded to floats.
+        rounded = array.dtype.kind == "f" and type(values[0]) is int
+        return array if array.dtype.kind in "biufc" and not rounded else values
     if kinds == {np.ndarray}:
         return _stacked(values, allocate)
     if kinds == {Window} and len(set(map(len, values))) == 1:
@@ -169,27 +175,6 @@ def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
         layouts = {(value.shape, value.dtype, value.device) for value in values}
         return _stacked_tensors(values, allocate) if len(layouts) == 1 else values
     return values
-
-
-def _tuple_of_columns(kind: type, values: list[Any], allocate: Allocate | None) -> Any:
-    lengths = sorted(set(map(len, values)))
-    if len(lengths) > 1:
-        raise ValueError(
-            f"expected tuples of one length in a batch, got lengths {lengths}; pass a collate_fn "
-            "that knows what to do"
-        )
-    columns = [column_of(list(each), allocate) for each in zip(*values, strict=True)]
-    return kind(*columns) if hasattr(kind, "_fields") else columns
-
-
-def _numbers(values: list[Any]) -> Any:
-    try:
-        array = np.array(values)
-    except OverflowError:
-        return values
-    # Integers beyond 64 bits would become objects, or be rounded to floats.
-    exact = array.dtype.kind in "biufc" and not (array.dtype.kind == "f" and type(values[0]) is int)
-    return array if exact else values
 
 
 def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:

@@ -129,7 +129,8 @@ class ColumnReader:
         Raises:
             DecodeError: A field is missing or damaged.
         """
-        if len(indexes) and _is_run(indexes):
+        adjacent = len(indexes) and int(indexes[-1]) - int(indexes[0]) == len(indexes) - 1
+        if adjacent and (np.diff(indexes) == 1).all():
             return self._read_run(shards, ends, int(indexes[0]), int(indexes[-1]) + 1, fill)
         order = np.argsort(indexes, kind="stable")
         ascending = indexes[order]
@@ -219,7 +220,7 @@ class ColumnReader:
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
         named = self._name is not None
-        source = self._source_of(ref.nsamples)
+        source = ColumnSource(self.extension, self.path, self._name or "", self.rules, ref.nsamples)
         part = self.shards.kept(number, source) if named else None
         if part is not None:
             return part
@@ -253,7 +254,11 @@ class ColumnReader:
             for nbytes in HEAD_NBYTES:
                 asked, wanted = wanted, []
                 for index, data in each_head(opened.shard, asked, self.extension, nbytes):
-                    found = self._header_of(opened, index, data, len(data) < nbytes)
+                    try:  # None if it needs more bytes
+                        found = read_header(self.extension, data, whole=len(data) < nbytes)
+                    except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
+                        found = opened.answer_error(self.decoder, error, self.extension, index)
+                        found = {} if found is None else found
                     if found is None:
                         wanted.append(index)
                     else:
@@ -261,14 +266,6 @@ class ColumnReader:
         held = {index: value for index, value in sorted(facts.items()) if value is not None}
         missing = np.setdiff1d(np.arange(len(opened.shard)), list(held))
         return ColumnPart(pack(list(held.values())), missing.astype(np.int64))
-
-    def _header_of(self, opened: OpenShard, index: int, data: Any, whole: bool) -> Any:
-        """Return the facts in a header; None if it needs more bytes."""
-        try:
-            return read_header(self.extension, data, whole=whole)
-        except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
-            answer = opened.answer_error(self.decoder, error, self.extension, index)
-            return {} if answer is None else answer
 
     def _made(self, opened: OpenShard) -> ColumnPart:
         if self._asks_header:
@@ -291,26 +288,6 @@ class ColumnReader:
                 values.append(value)
         return ColumnPart(pack(values), np.array(missing, np.int64))
 
-    def _source_of(self, num_samples: int) -> ColumnSource:
-        """Return the inputs of the column of a shard; shards of equal length share them."""
-        source = self._sources.get(num_samples)
-        if source is None:
-            source = ColumnSource(
-                self.extension, self.path, self._name or "", self.rules, num_samples
-            )
-            self._sources[num_samples] = source
-        return source
-
-    @cached_property
-    def _sources(self) -> dict[int, ColumnSource]:
-        return {}
-
-    @cached_property
-    def _array_decoder(self) -> SampleDecoder:
-        """The decoder with images as arrays and without copies."""
-        # The values are copied into one array anyway, so a copy of each would be wasted.
-        return images_as_arrays(self.decoder).replace(copy=False)
-
     @cached_property
     def _name(self) -> str | None:
         """Name of the decoder for stored columns; None if its columns must not be stored."""
@@ -327,7 +304,8 @@ class ColumnReader:
     @cached_property
     def _decode(self) -> Decoder:
         """The function that decodes the field; undecoded bytes become a uint8 array."""
-        decode = self._array_decoder.decoder_of(self.extension)
+        # Without copies: the values are copied into one array anyway.
+        decode = images_as_arrays(self.decoder).replace(copy=False).decoder_of(self.extension)
         if isinstance(decode, ImageDecoder):  # given by the user in `decoders`
             return pixels_as_array(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
@@ -462,9 +440,3 @@ def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
     read_at_random(mapped)
     for start, stop in page_ranges(spans, max_gap_nbytes=NEAR_NBYTES):
         read_ahead(mapped, start, stop)
-
-
-def _is_run(indexes: npt.NDArray[np.int64]) -> bool:
-    """Return whether indexes are adjacent and ascending."""
-    adjacent = int(indexes[-1]) - int(indexes[0]) == len(indexes) - 1
-    return adjacent and bool((np.diff(indexes) == 1).all())

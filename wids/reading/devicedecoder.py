@@ -27,7 +27,6 @@ from wids.reading.ragged import Ragged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
@@ -109,10 +108,22 @@ class DeviceDecoder:
         fields = to_list("fields", fields, "extensions")
         for extension in fields:
             check_extension("each of fields", extension)
-        _check_channels(mean, std)
+        for name, values in (("mean", mean), ("std", std)):
+            if check_sized(name, values, "three numbers, one a channel") != 3:
+                raise ValueError(f"{name}: expected three numbers, one a channel, got {values!r}")
+            for value in values:
+                check_number(f"each of {name}", value)
+        if not all(value > 0 for value in std):
+            raise ValueError(f"std: expected numbers above 0, got {std!r}")
         if backend not in DEVICE_BACKENDS:
             raise ValueError(f"backend: expected one of {DEVICE_BACKENDS}, got {backend!r}")
-        self.device = _device(device)
+        try:
+            self.device = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"device must be a device of torch such as 'cuda' or 'cpu', got {device!r:.80}: "
+                f"{str(error).splitlines()[0]}"
+            ) from None
         self.size = size
         self.fields = tuple(fields)
         self.dtype = torch.float32 if dtype is None else dtype
@@ -204,28 +215,16 @@ class DeviceDecoder:
             for slot, data in enumerate(encoded)
             if images.get(slot) is None
         }
+        torch = load("torch", "torch")
         for slot, each in started.items():
-            images[slot] = self._finish_here(each, name, slot, batch)
+            try:
+                tensor = torch.from_numpy(result_of(each))
+            except Exception as error:
+                raise decode_error(name, _labels(batch, slot), error) from error
+            if self.device.type == "cuda":
+                tensor = tensor.pin_memory().to(self.device, non_blocking=True)
+            images[slot] = tensor.permute(2, 0, 1)
         decoded = [images[slot] for slot in range(len(encoded))]
-        return self._fit(name, decoded, batch, tools)
-
-    def _finish_here(
-        self, started: Future[Any], name: str, slot: int, batch: Mapping[str, Any]
-    ) -> Any:
-        try:
-            pixels = result_of(started)
-        except Exception as error:
-            raise decode_error(name, _labels(batch, slot), error) from error
-        torch = load("torch", "torch")
-        tensor = torch.from_numpy(pixels)
-        if self.device.type == "cuda":
-            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.permute(2, 0, 1)
-
-    def _fit(
-        self, name: str, decoded: Sequence[Any], batch: Mapping[str, Any], tools: _Tools
-    ) -> Any:
-        torch = load("torch", "torch")
         boxes, size = self._frames(name, decoded, batch)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         out = torch.empty(
@@ -321,24 +320,3 @@ def _labels(batch: Mapping[str, Any], slot: int) -> dict[str, Any]:
     return {
         name: label.item() if hasattr(label, "item") else label for name, label in labels.items()
     }
-
-
-def _device(device: Any) -> Any:
-    torch = load("torch", "torch")
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(
-            f"device must be a device of torch such as 'cuda' or 'cpu', got {device!r:.80}: {first}"
-        ) from None
-
-
-def _check_channels(mean: Sequence[float], std: Sequence[float]) -> None:
-    for name, values in (("mean", mean), ("std", std)):
-        if check_sized(name, values, "three numbers, one a channel") != 3:
-            raise ValueError(f"{name}: expected three numbers, one a channel, got {values!r}")
-        for value in values:
-            check_number(f"each of {name}", value)
-    if not all(value > 0 for value in std):
-        raise ValueError(f"std: expected numbers above 0, got {std!r}")

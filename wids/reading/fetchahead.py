@@ -375,8 +375,15 @@ class Window:
         self._held = {number: visit for number, visit in self._held.items() if visit.last >= step}
         # Checked first, because a full window needs no next shard.
         visit = self._next(step) if len(self._held) < self._most else None
-        if visit is None or not self._fits(visit, step):
+        if visit is None:
             return None
+        if self._room is not None:
+            nbytes = self._nbytes_of(visit.shard_index) + sum(map(self._nbytes_of, self._held))
+            ahead = any(other.first > step for other in self._held.values())
+            # A quarter stays free for shards that slower workers have not opened yet. But at least
+            # one shard is always fetched ahead.
+            if nbytes > (self._room * 3 // 4 if ahead else self._room):
+                return None
         self._held[visit.shard_index] = self._coming.popleft()
         return visit.shard_index
 
@@ -394,18 +401,6 @@ class Window:
             self._coming.popleft()
             if held is not None and visit.last > held.last:
                 self._held[visit.shard_index] = held._replace(last=visit.last)
-
-    def _fits(self, visit: Visit, step: int) -> bool:
-        if self._room is None:
-            return True
-        nbytes = self._nbytes_of(visit.shard_index)
-        held = sum(map(self._nbytes_of, self._held))
-        # A quarter stays free for shards that slower workers have not opened yet. But at least one
-        # shard is always fetched ahead.
-        if held + nbytes <= self._room * 3 // 4:
-            return True
-        ahead = any(other.first > step for other in self._held.values())
-        return not ahead and held + nbytes <= self._room
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class FieldProof:
             )
         # Whatever stands before its header, too: long names and sizes have headers of their own.
         start = max(index.headers_start(offset), offset - _MOST_HEADERS_NBYTES)
-        name = (index.key(local_index) + extension).encode("utf-8", "surrogateescape")
+        name = _encoded(index.key(local_index) + extension)
         return Piece(extension, start, offset, size, offset + size, name, kept=True)
 
     def sample(
@@ -127,18 +127,15 @@ class FieldProof:
                 f"{display_url(self.url)}: with grouping='shard', a field that the sidecar does "
                 "not know may lie anywhere in the shard; name the fields to read by fields="
             )
-        self._add_end(pieces, self.index.key(local_index))
-        return pieces
-
-    def _add_end(self, pieces: list[Piece], key: str) -> None:
-        """Add the headers after a sample, which show whether another field of it follows."""
+        # And the headers after it, which show whether another field of it follows.
         last = max(pieces, key=lambda piece: piece.offset)
         end = last.offset + last.size
         start = end + -end % BLOCK_SIZE
         stop = min(self.index.next_header_end(start), start + _MOST_HEADERS_NBYTES)
-        name = key.encode("utf-8", "surrogateescape")
         if start < stop:
-            pieces.append(Piece("", start, stop, 0, stop, name, kept=False))
+            key = _encoded(self.index.key(local_index))
+            pieces.append(Piece("", start, stop, 0, stop, key, kept=False))
+        return pieces
 
     def check(self, piece: Piece, headers: bytes) -> None:
         """Compare fetched headers, which end where the field begins, with the index.
@@ -152,8 +149,13 @@ class FieldProof:
             files = list(find_files(headers))
         except ValueError as error:
             raise self._other(piece, str(error)) from error
-        if not piece.extension:
-            self._check_end(piece, [each.name for each in files])
+        if not piece.extension:  # no further field of the sample may follow it
+            self._check_names(piece.name, [each.name for each in files])
+            if not files and piece.stop - piece.start == _MOST_HEADERS_NBYTES:
+                raise UnprovenFieldError(
+                    f"{display_url(self.url)}: the next header is more than "
+                    f"{_MOST_HEADERS_NBYTES} bytes behind the sample {_shown(piece.name)}"
+                )
             return
         file = files[-1] if files and files[-1].data_start == len(headers) else None
         if file is None or file.linked or (file.name, file.size) != (piece.name, piece.size):
@@ -165,15 +167,6 @@ class FieldProof:
             raise self._other(piece, found)
         key = piece.name[: len(piece.name) - len(_encoded(piece.extension))]
         self._check_names(key, [each.name for each in files[:-1]])
-
-    def _check_end(self, piece: Piece, names: list[bytes]) -> None:
-        """Check that no further field of a sample follows it."""
-        self._check_names(piece.name, names)
-        if not names and piece.stop - piece.start == _MOST_HEADERS_NBYTES:
-            raise UnprovenFieldError(
-                f"{display_url(self.url)}: the next header is more than {_MOST_HEADERS_NBYTES} "
-                f"bytes behind the sample {_shown(piece.name)}"
-            )
 
     def _check_names(self, key: bytes, names: list[bytes]) -> None:
         """Check that no member of a sample is missing from the index."""

@@ -188,21 +188,14 @@ def load_made_from(
         ShardFormatError: It is damaged, or was made from other inputs.
     """
     try:
-        about, arrays = _verified(path, source)
+        about, arrays = read_arrays(path)
+        if about["source"] != source.as_json:
+            raise ValueError(f"made from {about['source']}, expected {source.as_json}")
     except (ValueError, KeyError, TypeError) as error:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
     # Eviction uses the dates of files, and mapping a file does not change them.
     with suppress(OSError):  # the folder may be read-only
         os.utime(path)
-    return about, arrays
-
-
-def _verified(
-    path: Path, source: ColumnSource
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    about, arrays = read_arrays(path)
-    if about["source"] != source.as_json:
-        raise ValueError(f"made from {about['source']}, expected {source.as_json}")
     return about, arrays
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import (
+    check_callable,
     check_choice,
     check_flag,
     check_integer,
@@ -119,11 +120,31 @@ class Loader:
         max_errors: int = 100,
         device: Any = None,
     ) -> None:
-        _check_dataset(dataset)
-        _check_types(sampler, batch_sampler, collate_fn)
+        check_sized("dataset", dataset, "a dataset")
+        torch_data = sys.modules.get("torch.utils.data")  # without it, no stream of torch is here
+        if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
+            raise TypeError(
+                "dataset: expected a dataset whose samples are read by index, got the stream "
+                f"{type(dataset).__name__}; give a DataLoader the stream, or a Loader the dataset "
+                "of which it was made"
+            )
         shuffle = None if shuffle is None else check_flag("shuffle", shuffle)
         drop_last = check_flag("drop_last", drop_last)
-        _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
+        check_integer("batch_size", batch_size, 1)
+        if collate_fn is not None:
+            check_callable("collate_fn", collate_fn, "a function of a list of samples")
+        _check_samplers(sampler, batch_sampler)
+        if sampler is not None and shuffle:
+            raise ValueError(
+                "sampler and shuffle exclude each other: the sampler says what comes next"
+            )
+        if batch_sampler is not None and (
+            batch_size != 1 or shuffle or sampler is not None or drop_last
+        ):
+            raise ValueError(
+                "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it says which "
+                "indexes make a batch"
+            )
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
             partition = "uniform" if shuffle else "contiguous"
@@ -165,10 +186,9 @@ class Loader:
         self.drop_last = drop_last
         self.timeout = check_number("timeout", timeout, 0)
         self.prefetch_factor = check_integer("prefetch_factor", prefetch_factor, 1)
-        given = tensors is not None and check_flag("tensors", tensors)
-        self.tensors = (
-            find_spec("torch") is not None and collate_fn is None if tensors is None else given
-        )
+        if tensors is None:
+            tensors = find_spec("torch") is not None and collate_fn is None
+        self.tensors = check_flag("tensors", tensors)
         # Kept over all epochs, because the first batches in new memory take much longer.
         self._pools = Pools()
         self._stats: LoaderStats | None = None
@@ -185,9 +205,18 @@ class Loader:
 
     def __iter__(self) -> LoaderPass:
         """Start an epoch, or continue the one that was restored."""
-        stats = self._stats
+        stats, device = self._stats, self.device
         collated = batch_maker(self.dataset, self.collate_fn, self._pools, self.missing)
-        convert = _conversion(self.device, tensors=self.tensors, pin_memory=self.pin_memory)
+        convert: Callable[[Batch], Batch] | None = as_tensors if self.tensors else None
+        if device is not None:
+
+            def convert(batch: Batch) -> Batch:
+                return device(as_tensors(batch))
+
+        elif self.tensors and self.pin_memory:
+
+            def convert(batch: Batch) -> Batch:
+                return pin(as_tensors(batch))
 
         def read(indexes: Sequence[int]) -> Batch:
             try:
@@ -213,7 +242,14 @@ class Loader:
         # The iterator of the sampler is made at once, as in a DataLoader, so that later changes of
         # the sampler apply to the next pass.
         progress = self._progress = _Progress()
-        batches = self._begin(progress)
+        stateful = self._stateful_batches()
+        batches: Iterator[Sequence[int]]
+        if stateful is not None:
+            batches = progress.batches = iter(stateful)
+        elif self.batch_sampler is not None:
+            batches = iter(self.batch_sampler)
+        else:
+            batches = self._cut(iter(self.sampler or ()))
         if stats is not None:
             batches = _timed_draws(batches, stats)
         schedule = self._schedule(batches)
@@ -229,7 +265,7 @@ class Loader:
                 ahead=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
-        receive = None if self.device is None else self.device.receive
+        receive = None if device is None else device.receive
         return LoaderPass(
             progress, threads or map(make, tasks), threads, receive, stats, schedule=schedule
         )
@@ -242,16 +278,6 @@ class Loader:
         begin = getattr(self.dataset, "prefetches", None)
         prefetches = [] if begin is None else begin()
         return Schedule(batches, prefetches, len(self.dataset)) if prefetches else None
-
-    def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
-        """Begin a pass of the sampler: return its batches of indexes."""
-        stateful = self._stateful_batches()
-        if stateful is not None:
-            batches = progress.batches = iter(stateful)
-            return batches
-        if self.batch_sampler is not None:
-            return iter(self.batch_sampler)
-        return self._cut(iter(self.sampler or ()))
 
     def stats(self) -> LoaderStats:
         """Return where the time of this loader goes; counted from the next pass on.
@@ -416,18 +442,6 @@ class LoaderPass(Iterator[Batch]):
         self._schedule = None
 
 
-def _check_dataset(dataset: Any) -> None:
-    """Raise TypeError unless the samples of a dataset can be counted and read by index."""
-    check_sized("dataset", dataset, "a dataset")
-    torch_data = sys.modules.get("torch.utils.data")  # a program without it has no stream of torch
-    if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
-        raise TypeError(
-            "dataset: expected a dataset whose samples are read by index, got the stream "
-            f"{type(dataset).__name__}; give a DataLoader the stream, or a Loader the dataset of "
-            "which it was made"
-        )
-
-
 def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterator[Sequence[int]]:
     while True:
         with stats.timed("draw"):
@@ -437,19 +451,8 @@ def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterat
         yield batch
 
 
-def _conversion(
-    device: DeviceDecoder | None, *, tensors: bool, pin_memory: bool
-) -> Callable[[Batch], Batch] | None:
-    """Return the function that makes tensors of a batch, pinned or on a device; None for none."""
-    if device is not None:
-        return lambda batch: device(as_tensors(batch))
-    if not tensors:
-        return None
-    return (lambda batch: pin(as_tensors(batch))) if pin_memory else as_tensors
-
-
-def _check_types(sampler: object, batch_sampler: object, collate_fn: object) -> None:
-    """Refuse arguments of a wrong type, which would fail only at the first batch."""
+def _check_samplers(sampler: object, batch_sampler: object) -> None:
+    """Refuse samplers of a wrong type, which would fail only at the first batch."""
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None and (isinstance(value, str) or not hasattr(value, "__iter__")):
             raise TypeError(f"{name} must yield indexes, got {value!r}; give a sampler or a list")
@@ -461,27 +464,4 @@ def _check_types(sampler: object, batch_sampler: object, collate_fn: object) -> 
         raise TypeError(
             f"batch_sampler must yield batches of indexes, got a {type(batch_sampler).__name__}; "
             "give it as sampler=, or wrap it in wids.BatchSampler"
-        )
-    if collate_fn is not None and not callable(collate_fn):
-        raise TypeError(f"collate_fn must be a function, got {collate_fn!r}; give one, or None")
-
-
-def _check_choice(
-    batch_size: int,
-    shuffle: bool | None,
-    sampler: object,
-    batch_sampler: object,
-    *,
-    drop_last: bool,
-) -> None:
-    """Refuse arguments that exclude each other, as DataLoader does."""
-    check_integer("batch_size", batch_size, 1)
-    if sampler is not None and shuffle:
-        raise ValueError("sampler and shuffle exclude each other: the sampler says what comes next")
-    if batch_sampler is not None and (
-        batch_size != 1 or shuffle or sampler is not None or drop_last
-    ):
-        raise ValueError(
-            "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it says which "
-            "indexes make a batch"
         )

@@ -97,7 +97,21 @@ class Pipeline:
         decoder: SampleDecoder,
         fields: Collection[str] | None = None,
     ) -> None:
-        self.fields = _checked_fields(fields)
+        self.fields: tuple[str, ...] | None = None
+        if fields is not None:
+            if isinstance(fields, str) and ",." in fields:  # as --fields of the command line
+                raise ValueError(
+                    f"fields: expected a list of extensions, got {fields!r}; give "
+                    f"{fields.split(',')}"
+                )
+            listed = [fields] if isinstance(fields, str) else fields
+            self.fields = tuple(to_list("fields", listed, "extensions"))
+            for extension in self.fields:
+                if ";" in check_extension("each of fields", extension):
+                    raise ValueError(
+                        f"fields: {extension!r} is several fields: list each of them, and give the "
+                        f"first that a sample has one name by rename({{'.image': {extension!r}}})"
+                    )
         self.raw_kind: str | None = None
         if isinstance(transformations, str) and transformations in RAW_KINDS:
             self.raw_kind, transformations = transformations, []
@@ -106,7 +120,17 @@ class Pipeline:
         self.copies = self.raw_kind == "bytes"
         self._decoder = decoder
         self._array_decoders: tuple[SampleDecoder, SampleDecoder] | None = None
-        self.transformations = [self._transformation(each) for each in transformations]
+        self.transformations: list[Transformation] = []
+        for each in transformations:
+            if _is_decoding(each):
+                self.transformations.append(decoder.replace(images=each))
+            elif callable(each):
+                self.transformations.append(each)
+            else:
+                raise TypeError(
+                    f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
+                    f"got {each!r}"
+                )
 
     @classmethod
     def of_options(
@@ -228,16 +252,6 @@ class Pipeline:
             self._array_decoders = decoder, images_as_arrays(decoder)
         return self._array_decoders[1]
 
-    def _transformation(self, transformation: str | Transformation) -> Transformation:
-        if _is_decoding(transformation):
-            return self._decoder.replace(images=transformation)
-        if not callable(transformation):
-            raise TypeError(
-                f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
-                f"got {transformation!r}"
-            )
-        return transformation
-
 
 def no_end(action: str) -> RuntimeError:
     """Return the error in place of a StopIteration, which torch takes for the end of the samples.
@@ -281,23 +295,6 @@ def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
     if isinstance(transformation, str):
         return transformation in IMAGE_MODES
     return isinstance(transformation, ImageDecoder)
-
-
-def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
-    if fields is None:
-        return None
-    if isinstance(fields, str) and ",." in fields:  # as --fields of the command line takes them
-        raise ValueError(
-            f"fields: expected a list of extensions, got {fields!r}; give {fields.split(',')}"
-        )
-    listed = [fields] if isinstance(fields, str) else to_list("fields", fields, "extensions")
-    for extension in listed:
-        if ";" in check_extension("each of fields", extension):
-            raise ValueError(
-                f"fields: {extension!r} is several fields: list each of them, and give the first "
-                f"that a sample has one name by rename({{'.image': {extension!r}}})"
-            )
-    return tuple(listed)
 
 
 class StreamedShard(Sequence[Sample]):

@@ -326,7 +326,13 @@ class Prefetch:
         self._num_spans += sum(len(located.spans) for _, located in part.located)
         self._located_nbytes += part.nbytes
         if part.nbytes > self.nbytes:
-            raise _too_large(part.nbytes, self.nbytes)
+            enough = 4 * part.nbytes
+            raise ValueError(
+                f"memory={self.nbytes} ({format_nbytes(self.nbytes)}) is less than the "
+                f"{part.nbytes} bytes of one batch; open the dataset with memory={enough} "
+                f"({format_nbytes(enough)}), which lets the next batches come ahead, or take "
+                "smaller batches"
+            )
 
     def _reserve(self, parts: list[_Part]) -> None:
         """Give memory to the samples of parts, one after another, as soon as there is enough."""
@@ -417,7 +423,11 @@ class Prefetch:
             if part.until is None:
                 while self._ahead and (self._ahead[0].begun or self._ahead[0].released):
                     self._ahead_nbytes -= self._ahead.popleft().nbytes
-                if self._ahead and not part.begun and self._ahead_nbytes >= self._most_ahead:
+                # Ahead of the readers: enough for all connections, and two batches.
+                mean_nbytes = self._located_nbytes // max(1, self._num_spans)
+                two_batches = 2 * self._located_nbytes // max(1, self._num_located)
+                most = max(self.nbytes // 4, self._width * mean_nbytes, two_batches)
+                if self._ahead and not part.begun and self._ahead_nbytes >= most:
                     return None
                 # With the first batches come few of the later ones, so that they come soon.
                 others = min(self._num_requested**2, len(self._turns) - 1)
@@ -429,13 +439,6 @@ class Prefetch:
                 return part
             self._turns.popleft()
         return None
-
-    @property
-    def _most_ahead(self) -> int:
-        """Bytes to request ahead of the readers: enough for all connections, and two batches."""
-        mean_nbytes = self._located_nbytes // max(1, self._num_spans)
-        two_batches = 2 * self._located_nbytes // max(1, self._num_located)
-        return max(self.nbytes // 4, self._width * mean_nbytes, two_batches)
 
     def _take_block(self, wanted: _Span, until: int) -> list[_Span]:
         """Remove a span and those around it from what is not requested, and return them.
@@ -570,12 +573,3 @@ class Schedule(Iterator[PlannedBatch]):
 def _close(prefetches: list[Prefetch]) -> None:
     for each in prefetches:
         each.close()
-
-
-def _too_large(nbytes: int, memory: int) -> ValueError:
-    wanted = format_nbytes(4 * nbytes)
-    return ValueError(
-        f"memory={memory} ({format_nbytes(memory)}) is less than the {nbytes} bytes of one batch; "
-        f"open the dataset with memory={4 * nbytes} ({wanted}), which lets the next batches come "
-        "ahead, or take smaller batches"
-    )

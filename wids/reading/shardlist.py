@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeGuard, Unpack, get_args
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from wids.reading.openshards import (
 from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
-from wids.reading.shardopener import Access, ShardOpener, check_access
+from wids.reading.shardopener import Access, ShardOpener
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
@@ -79,8 +79,6 @@ if TYPE_CHECKING:
     from wids.reading.prefetch import Prefetch
     from wids.reading.ragged import Ragged, Values
     from wids.reading.shardopener import OnUncounted
-    from wids.specs.shardtable import ShardTable
-    from wids.specs.spec import DatasetSpec
     from wids.tar.grouping import Grouping, KeyRule
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -141,7 +139,21 @@ class ShardList:
     ) -> None:
         show_if_verbose()
         refuse_unknown(type(self).__name__, _unknown, ShardList.__init__.__kwdefaults__ or {})
-        _check_types(allow_local, dataset_name, options, base, on_uncounted)
+        check_flag("allow_local", allow_local)
+        if dataset_name is not None:
+            check_text("dataset_name", dataset_name)
+        if options is not None:
+            check_mapping("options", options, "top-level keys of a spec")
+        if base is not None:
+            check_path("base", base)
+        if on_uncounted is not None:
+            check_callable("on_uncounted", on_uncounted)
+        if concatenated is not None:
+            check_flag("concatenated", concatenated)
+        if remote not in ("whole", "range", "auto"):  # a set would ask for a hash
+            raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
+        if access not in get_args(Access):
+            raise ValueError(f'access: expected "auto", "mmap" or "pread", got {access!r:.60}')
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
@@ -160,8 +172,19 @@ class ShardList:
             localname=localname,
             shared=shared,
         )
-        rules = {"key_rule": key_rule, "grouping": grouping, "concatenated": concatenated}
-        self._opener = _opener_of(spec, rules, self.cache, remote, access)
+        # The program's rules come before those of the spec.
+        rules = rules_of(
+            spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
+        )
+        self._opener = ShardOpener(
+            self.cache,
+            rules,
+            # With `localname`, a shard has a path of its own and is fetched to it.
+            by_range=remote != "whole" and localname is None,
+            packs=PackedIndexes(self.cache, [] if spec.pack is None else [spec.pack]),
+            access=access,
+            key_rule_stated="key_rule" in spec.header or key_rule is not None,
+        )
         self._chooses = self._opener.by_range and remote == "auto"
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
@@ -174,20 +197,23 @@ class ShardList:
         limit = 0 if lru_size is None else check_integer("lru_size", lru_size, 0)
         self.lru_size = limit or default_max_open_shards()
         self._memory = None if memory is None else check_integer("memory", memory, 1)
-        self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
-
-    def _begin_with(self, shards: ShardTable) -> None:
-        """Set up the parts for a table of counted shards, none of them open yet."""
-        self.shards = shards
-        self._locator = Locator(shards.nsamples)
+        table = spec.shards
+        warn_of_doubtful(table)  # first, since counting may take long
+        unknown = np.flatnonzero(table.nsamples == UNKNOWN).tolist()
+        if unknown:
+            nsamples = table.nsamples.copy()
+            nsamples[unknown] = self._opener.count([table[row] for row in unknown], on_uncounted)
+            table = table.with_nsamples(nsamples)
+        self.shards = table
+        self._locator = Locator(table.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
         self._opened = DatasetShards(
-            shards,
+            table,
             self._locator.ends,
             self._opener,
             dataset_name=self.dataset_name,
             wanted=self._wanted,
-            versions=ShardVersions(shards.urls),
+            versions=ShardVersions(table.urls),
             limit=self.lru_size,
         )
         self._ahead: FetchAhead | None = None
@@ -1005,60 +1031,3 @@ _GETITEM = ShardList.__getitem__
 def is_sharded(samples: Any) -> TypeGuard[ShardList]:
     """Return whether a sequence is a list of shards, one after another."""
     return isinstance(samples, ShardList)
-
-
-def _check_types(
-    allow_local: object,
-    dataset_name: object,
-    options: object,
-    base: object,
-    on_uncounted: object,
-) -> None:
-    """Check the types of arguments, all of which but the first may be None."""
-    check_flag("allow_local", allow_local)
-    if dataset_name is not None:
-        check_text("dataset_name", dataset_name)
-    if options is not None:
-        check_mapping("options", options, "top-level keys of a spec")
-    if base is not None:
-        check_path("base", base)
-    if on_uncounted is not None:
-        check_callable("on_uncounted", on_uncounted)
-
-
-def _opener_of(
-    spec: DatasetSpec,
-    rules: Mapping[str, Any],
-    cache: ShardCache,
-    remote: str,
-    access: Access,
-) -> ShardOpener:
-    """Return what opens the shards of a spec, by its own rules where None is given for one."""
-    check_access(access)
-    if rules["concatenated"] is not None:
-        check_flag("concatenated", rules["concatenated"])
-    packs = PackedIndexes(cache, [] if spec.pack is None else [spec.pack])
-    if remote not in ("whole", "range", "auto"):  # a set would ask for a hash
-        raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
-    # With `localname`, a shard has a path of its own and is fetched to it.
-    by_range = remote != "whole" and cache.localname is None
-    stated = "key_rule" in spec.header or rules["key_rule"] is not None
-    found = rules_of(spec.header, **rules)
-    return ShardOpener(cache, found, by_range, packs, access=access, key_rule_stated=stated)
-
-
-def _counted(
-    shards: ShardTable, opener: ShardOpener, on_uncounted: OnUncounted | None
-) -> ShardTable:
-    """Return the table with the number of samples of each shard, counted where unknown.
-
-    Entries that are probably wrong are warned of first, since counting may take long.
-    """
-    warn_of_doubtful(shards)
-    unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
-    if not unknown:
-        return shards
-    nsamples = shards.nsamples.copy()
-    entries = [shards[row] for row in unknown]
-    nsamples[unknown] = opener.count(entries, on_uncounted=on_uncounted)
-    return shards.with_nsamples(nsamples)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from wids.base.shardversion import Version
 from wids.base.system import num_cores, on_network
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["Access", "OnUncounted", "ShardOpener", "check_access"]
+__all__ = ["Access", "OnUncounted", "ShardOpener"]
 
 Access = Literal["auto", "mmap", "pread"]
 OnUncounted = Callable[[str, WidsError | OSError], None]
@@ -142,19 +142,6 @@ class ShardOpener:
         return mapped, version
 
     def _open_whole(self, ref: ShardRef, packed: TarIndex | None) -> tuple[Shard, Version]:
-        shard = self._open_mapped(ref, packed)
-        version = Version.of_index(shard.index.digest)
-        path = self.cache.local_path_of(ref)
-        if path is not None:
-            # An unpacked file is named after the version of the packed one.
-            stamp = shard.version if shard.path == path else shard.path.name
-            return shard, replace(version, file=stamp)
-        there = self.cache.version_of(ref)
-        if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
-            return shard, version
-        return shard, version.joined(there)
-
-    def _open_mapped(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         """Open a shard as a mapped file; what comes damaged is fetched a second time."""
         shown, found = display_url(ref.url), ""
         while True:
@@ -169,9 +156,19 @@ class ShardOpener:
                 found = "was damaged when it came"
             else:
                 if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
-                    return shard
+                    break
                 found = "came with another number of samples"
             logger.warning("%s: %s; fetching it once more", shown, found)
+        version = Version.of_index(shard.index.digest)
+        path = self.cache.local_path_of(ref)
+        if path is not None:
+            # An unpacked file is named after the version of the packed one.
+            stamp = shard.version if shard.path == path else shard.path.name
+            return shard, replace(version, file=stamp)
+        there = self.cache.version_of(ref)
+        if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
+            return shard, version
+        return shard, version.joined(there)
 
     def _open_file(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         from wids.tar.shard import Shard
@@ -204,13 +201,29 @@ class ShardOpener:
         return self.cache.is_local(url) or self.by_range or self.cache.holds(ref)
 
     def _index(self, ref: ShardRef, path: Path, packed: TarIndex | None) -> TarIndex:
-        """Return the tar index of a local file: from the pack or a sidecar, else of its headers."""
+        """Return the tar index of a local file: from the pack or a sidecar, else of its headers.
+
+        Raises:
+            ShardChangedError: It has another size or other headers than the packed shard.
+        """
         from wids.tar.sidecar import SIDECAR_SUFFIX
         from wids.tar.tarindex import TarIndex, no_room_needed
 
         url = ref.url
-        if packed is not None and self.cache.is_local(url) and self._is_of(packed, path, url):
-            return packed
+        if packed is not None and self.cache.is_local(url):
+            shown = display_url(url)
+            try:
+                if packed.belongs_to(path) and not packed.hides_archive(path):
+                    return packed
+            except ShardFormatError as error:
+                raise ShardChangedError(
+                    f"{shown}: is not the shard that was packed: {error} (`wids export`)"
+                ) from error
+            self.warnings.warn(
+                "pack of older files",
+                f"{shown}: this shard, and perhaps others, is newer than its pack, so its headers "
+                "are read to compare them; copy the pack after the shards, or pack again",
+            )
         kept = self._kept_index(url, path)
         if kept is not None:
             return kept
@@ -242,27 +255,6 @@ class ShardOpener:
         index = self.packs.find(ref, ref.pack, self.warnings)
         # Under other rules the same members form other samples.
         return index if index is not None and index.source.rules == self.rules else None
-
-    def _is_of(self, packed: TarIndex, path: Path, url: str) -> bool:
-        """Return whether a local shard is proven to be the packed one; else its headers tell.
-
-        Raises:
-            ShardChangedError: It has another size or other headers.
-        """
-        shown = display_url(url)
-        try:
-            proven = packed.belongs_to(path) and not packed.hides_archive(path)
-        except ShardFormatError as error:
-            raise ShardChangedError(
-                f"{shown}: is not the shard that was packed: {error} (`wids export`)"
-            ) from error
-        if not proven:
-            self.warnings.warn(
-                "pack of older files",
-                f"{shown}: this shard, and perhaps others, is newer than its pack, so its headers "
-                "are read to compare them; copy the pack after the shards, or pack again",
-            )
-        return proven
 
     def _open_by_range(
         self, ref: ShardRef, packed: TarIndex | None, require: Callable[[Version], None]
@@ -380,12 +372,7 @@ class ShardOpener:
         return index
 
     def count(
-        self,
-        shards: Sequence[ShardRef],
-        *,
-        on_uncounted: OnUncounted | None = None,
-        # Longer than thirty sidecars take on a local disk, and too short to be noticed.
-        alone_seconds: float = 0.02,
+        self, shards: Sequence[ShardRef], on_uncounted: OnUncounted | None = None
     ) -> list[int]:
         """Count the samples of shards whose number of samples the spec does not give.
 
@@ -393,7 +380,6 @@ class ShardOpener:
             shards: Their entries.
             on_uncounted: Called with the URL of a shard that cannot be read, and the error; the
                 shard then counts as empty. With None, the error is raised.
-            alone_seconds: Time in which this thread counts shards with a sidecar without others.
 
         Returns:
             The number of samples of each shard.
@@ -406,7 +392,8 @@ class ShardOpener:
         from wids.base.text import format_nbytes
         from wids.base.threads import DaemonThreadPool
 
-        far = [shard for shard in shards if not self.cache.is_local(shard.url)]
+        cache = self.cache
+        far = [shard for shard in shards if not cache.is_local(shard.url)]
         nbytes = sum(shard.filesize or 0 for shard in far)
         size = f", {format_nbytes(nbytes)}" if nbytes else ""
         why = (
@@ -416,36 +403,27 @@ class ShardOpener:
         logger.info(
             "the spec does not say how many samples %d shards hold: counting them", len(shards)
         )
-        # In this thread, until one has no sidecar or time is up: starting threads takes longer than
-        # reading thirty sidecars from a local disk. On a slow disk, several threads wait together.
-        counts: list[int] = []
-        give_up = time.monotonic() + alone_seconds
-        for shard in shards:
-            count = self._kept_count(shard) if time.monotonic() <= give_up else None
-            if count is None:
-                break
-            counts.append(count)
-        rest = shards[len(counts) :]
-        if rest:
-            count_one = partial(self._count_one, on_uncounted, why)
-            with DaemonThreadPool(2 * num_cores(), "wids-shards") as pool:
-                found = pool.map(count_one, rest)
-                counts += progress(found, total=len(rest), desc="indexing shards", unit="shard")
-        return counts
 
-    def _kept_count(self, ref: ShardRef) -> int | None:
-        """Return the number of samples from a local sidecar; None if there is none."""
-        url, cache = ref.url, self.cache
-        if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
-            return None
-        try:
-            index = self._kept_index(url, cache.get(ref))
-        except (WidsError, OSError):
-            return None  # raised again when the other shards are counted
-        if index is None:
-            return None
-        self._warn_of_losses(ref, index)
-        return index.num_samples
+        def count_one(ref: ShardRef) -> int:
+            url = ref.url
+            try:
+                if cache.is_local(url) and cache.localname is None and not is_compressed_name(url):
+                    # A sidecar is read in half of the time in which its shard is opened.
+                    index = self._kept_index(url, cache.get(ref))
+                    if index is not None:
+                        self._warn_of_losses(ref, index)
+                else:
+                    index = None if self.by_range else self._sidecar(ref, why, _NO_COUNT_REMEDY)
+                return len(self.open(ref)[0]) if index is None else index.num_samples
+            except (WidsError, OSError) as error:
+                if on_uncounted is None:
+                    raise
+                on_uncounted(url, error)
+                return 0
+
+        with DaemonThreadPool(2 * num_cores(), "wids-shards") as pool:
+            found = pool.map(count_one, shards)
+            return list(progress(found, total=len(shards), desc="indexing shards", unit="shard"))
 
     def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
         """Warn of links without data, of last members that may be zeros, and of merged samples."""
@@ -457,18 +435,9 @@ class ShardOpener:
         if not self.key_rule_stated and (merged := index.merged):
             self.warnings.warn("dotted keys", f"{display_url(ref.url)}: {merged}; {DOTTED_KEYS}")
 
-    def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
-        try:
-            index = None if self.by_range else self._sidecar(ref, why, _NO_COUNT_REMEDY)
-            return len(self.open(ref)[0]) if index is None else index.num_samples
-        except (WidsError, OSError) as error:
-            if on_uncounted is None:
-                raise
-            on_uncounted(ref.url, error)
-            return 0
-
     def _sidecar(self, ref: ShardRef, why: str, remedy: str) -> TarIndex | None:
         """Return the tar index on the server if it is of a shard of the right size; else None."""
+        from wids.fetching.responses import FileVersion
         from wids.reading.rangeshard import warn_fetched_whole
 
         url, cache = ref.url, self.cache
@@ -477,8 +446,15 @@ class ShardOpener:
             return None
         if cache.holds(ref) or (index := self._remote_index(ref, why, remedy)) is None:
             return None
+        nbytes = index.source.nbytes
         try:
-            self._check_size(ref, index)
+            if ref.filesize is None:  # an error if the server says another size, or none
+                self.cache.fetcher.read_ranges(url, [(0, 1)], version=FileVersion(nbytes))
+            elif ref.filesize != nbytes:
+                raise ShardFormatError(
+                    f"{display_url(url)}: expected the sidecar of a shard of {ref.filesize} bytes, "
+                    f"found that of a shard of {nbytes} bytes"
+                )
         except (FetchError, ShardFormatError) as error:
             warn_fetched_whole(
                 self.warnings,
@@ -489,34 +465,6 @@ class ShardOpener:
             )
             return None
         return index
-
-    def _check_size(self, ref: ShardRef, index: TarIndex) -> None:
-        """Refuse the sidecar of a remote shard that has another size.
-
-        Raises:
-            FetchError: The server says that the shard has another size, or does not say it.
-            ShardFormatError: The spec says that the shard has another size.
-        """
-        from wids.fetching.responses import FileVersion
-
-        nbytes = index.source.nbytes
-        if ref.filesize is None:
-            self.cache.fetcher.read_ranges(ref.url, [(0, 1)], version=FileVersion(nbytes))
-        elif ref.filesize != nbytes:
-            raise ShardFormatError(
-                f"{display_url(ref.url)}: expected the sidecar of a shard of {ref.filesize} bytes, "
-                f"found that of a shard of {nbytes} bytes"
-            )
-
-
-def check_access(access: Any) -> None:
-    """Refuse a value of the argument `access` that is none of the three.
-
-    Raises:
-        ValueError: It is another one.
-    """
-    if access not in get_args(Access):
-        raise ValueError(f'access: expected "auto", "mmap" or "pread", got {access!r:.60}')
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

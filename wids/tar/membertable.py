@@ -96,7 +96,8 @@ class MemberTable:
     def names(self) -> list[str]:
         """Names of all members as stored, in archive order; undecodable bytes as surrogates."""
         order = self._order()
-        names = self._sample_names()
+        located = map(self.locate, range(self.num_samples))
+        names = [key + extension for key, extensions, _ in located for extension in extensions]
         others = bytes(self._sidecar.other_names).decode("utf-8", "surrogateescape")
         names += others.split("\0")[:-1]
         return names if order is None else [names[row] for row in order.tolist()]
@@ -361,16 +362,12 @@ class MemberTable:
         if self._num_checked == self._enough_checked:
             # A damaged sidecar still serves the samples whose rows are intact.
             self._trusted = self._sidecar.intact() and self._table_of_spans.holds()
-        if not self._fits(ROW.size * local_index):
-            raise self._damaged(f"the row of sample {local_index} does not fit")
-
-    def _fits(self, at: int) -> bool:
-        """Return whether the row at a byte fits its checksum, its extensions and the shard."""
+        at = ROW.size * local_index
         first, start, set_id, check = ROW.unpack_from(self._rows, at)
         last, end, _, _ = ROW.unpack_from(self._rows, at + ROW.size)
         spans = self._spans[16 * first : 16 * last]
         nbytes = self.source.nbytes
-        return (
+        fits = (
             set_id < len(self._sidecar.extension_sets)
             and len(spans) == 16 * (last - first) == 16 * len(self._layout(set_id)[0])
             and crc32(spans, crc32(self._key_bytes[start:end], set_id)) == check
@@ -380,6 +377,8 @@ class MemberTable:
                 for offset, size in _SPAN.iter_unpack(spans)
             )
         )
+        if not fits:
+            raise self._damaged(f"the row of sample {local_index} does not fit")
 
     def _layout(self, set_id: int) -> _Layout:
         """Return the extensions of a set, and a function that unpacks its samples' spans."""
@@ -442,30 +441,6 @@ class MemberTable:
         if not rows_ascend(self._sidecar):
             raise self._damaged("its rows do not ascend")
         self._ascending = True
-
-    def _sample_names(self) -> list[str]:
-        """Return the names of the members of samples, sample by sample."""
-        if not self._trusted:
-            located = map(self.locate, range(self.num_samples))
-            return [key + extension for key, extensions, _ in located for extension in extensions]
-        layouts = [self._layout(set_id)[0] for set_id in range(len(self._sidecar.extension_sets))]
-        sets = table_of(self._sidecar)[:-1, 2].tolist()
-        keys = self._all_keys()
-        return [
-            key + extension
-            for key, set_id in zip(keys, sets, strict=True)
-            for extension in layouts[set_id]
-        ]
-
-    def _all_keys(self) -> Iterator[str]:
-        starts = table_of(self._sidecar)[:, 1].tolist()
-        packed = bytes(self._key_bytes)
-        text = packed.decode("utf-8", "surrogateescape")
-        if len(text) == len(packed):  # each byte is one character, so all are decoded at once
-            return (text[start:end] for start, end in pairwise(starts))
-        return (
-            packed[start:end].decode("utf-8", "surrogateescape") for start, end in pairwise(starts)
-        )
 
     def _order(self) -> NDArray[np.uint32] | None:
         self.check()

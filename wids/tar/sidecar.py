@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from zlib import crc32
 
@@ -25,7 +25,7 @@ from wids.errors import ShardFormatError
 from wids.tar.tarheader import BLOCK_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -463,7 +463,16 @@ def parse_sidecar(
     if header.flags & ~(LAST_DOT | WHOLE_SHARD | CONCATENATED | ORDER):
         raise _unfit(path, "flags of this version", f"{header.flags:#x}")
     # The counts may be wrong: no memory is allocated by them before they add up to the file's size.
-    bounds = [HEADER.size, *_section_ends(header)]
+    sections_nbytes = (
+        16 * header.num_members,
+        ROW.size * (header.num_samples + 1),
+        4 * header.num_members if header.flags & ORDER else 0,
+        header.sets_nbytes,
+        header.skipped_nbytes,
+        header.keys_nbytes,
+        header.names_nbytes,
+    )
+    bounds = list(accumulate(sections_nbytes, initial=HEADER.size))
     if bounds[-1] != len(image):
         raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
     sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
@@ -512,21 +521,6 @@ def parse_sidecar(
             for row in probed_rows(header.num_members)
         ),
     )
-
-
-def _section_ends(header: SidecarHeader) -> Iterator[int]:
-    end = HEADER.size
-    for nbytes in (
-        16 * header.num_members,
-        ROW.size * (header.num_samples + 1),
-        4 * header.num_members if header.flags & ORDER else 0,
-        header.sets_nbytes,
-        header.skipped_nbytes,
-        header.keys_nbytes,
-        header.names_nbytes,
-    ):
-        end += nbytes
-        yield end
 
 
 def _parse_skipped(section: bytes, path: str | os.PathLike[str]) -> dict[str, int]:

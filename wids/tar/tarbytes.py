@@ -57,11 +57,7 @@ class AdvisedReads:
             # The kernel does not count these reads. Threads that wait for each other are counted,
             # too. FUSE drops advice while it has nine requests.
             return cls(advise, voluntary_switches, 8, _FAR_DISTANCE_NBYTES)
-        return cls(advise, _pages_read, 32, _DISTANCE_NBYTES)
-
-
-def _pages_read() -> int:
-    return blocks_read() // _PAGE_BLOCKS
+        return cls(advise, lambda: blocks_read() // _PAGE_BLOCKS, 32, _DISTANCE_NBYTES)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from wids.base.files import is_newer, outlast_tick, write_atomically
 from wids.base.locks import file_lock
 from wids.base.urls import display_url
@@ -39,7 +36,7 @@ from wids.tar.sidecar import (
 )
 from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
-from wids.tar.tarscan import LOST_LINK, SYMBOLIC_LINK, TarMembers, opened_tar, scan_bytes
+from wids.tar.tarscan import LOST_LINK, SYMBOLIC_LINK, opened_tar, scan_bytes
 
 __all__ = ["TarIndex", "losses", "warn_of_losses"]
 
@@ -154,6 +151,14 @@ class TarIndex(MemberTable):
         )
         for reason, count in members.skipped.items():
             table.skipped[reason] = table.skipped.get(reason, 0) + count
+        if shard.changed():
+            raise ShardFormatError(
+                f"{display_url(str(shard.path))}: at byte 0: expected a file that no process "
+                "writes to, found one that was changed while its headers were read; wait until it "
+                "is complete"
+            )
+        probed = table.spans[probed_rows(len(table.spans)), 0].tolist()
+        positions = fingerprinted(members.shard_nbytes, members.end, probed)
         source = IndexSource(
             nbytes=members.shard_nbytes,
             end=members.end,
@@ -161,7 +166,7 @@ class TarIndex(MemberTable):
             key_rule=key_rule,
             grouping=grouping,
             concatenated=concatenated,
-            fingerprint=_fingerprint(shard, members, table.spans),
+            fingerprint=fingerprint(shard.read, positions),
         )
         return cls(lay_out(source, table), shard_mtime_ns=members.shard_mtime_ns)
 
@@ -228,39 +233,28 @@ class TarIndex(MemberTable):
             OSError: The shard cannot be opened.
         """
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
-        if sidecar is None:
-            index = cls.from_tar(tar, **rules, quiet=True)
-        else:
-            index = cls._from_sidecar(tar, Path(sidecar).absolute(), rules, lock_path, room)
-        if not quiet:
-            warn_of_losses(tar, index.skipped, index.source)
-        return index
-
-    @classmethod
-    def _from_sidecar(
-        cls,
-        tar: str | os.PathLike[str],
-        path: Path,
-        rules: IndexRules,
-        lock_path: Path | None,
-        room: Room,
-    ) -> Self:
-        """Return the index in a sidecar if that is valid, else that of the headers; write it."""
-        index = cls.kept(tar, path, rules)
+        path = None if sidecar is None else Path(sidecar).absolute()
+        index = None if path is None else cls.kept(tar, path, rules)
         if index is None:
             lock: AbstractContextManager[None] = nullcontext()
             if lock_path is not None:
                 # Without the lock, six processes that open thirty new shards at once would each
                 # read the headers of all of them.
-                lock = file_lock(
-                    lock_path, display_url(str(tar)), patience_seconds=_PATIENCE_SECONDS
-                )
+                shown = display_url(str(tar))
+                lock = file_lock(lock_path, shown, patience_seconds=_PATIENCE_SECONDS)
             with lock:
                 # Another process may have made the sidecar while this one waited for the lock.
-                index = cls.kept(tar, path, rules)
-                if index is not None:
-                    return index
-                index = cls._made(path, tar, rules, room)
+                index = None if path is None else cls.kept(tar, path, rules)
+                if index is None:
+                    index = cls.from_tar(tar, **rules, quiet=True)
+                    if path is not None:
+                        try:
+                            index.save(path, room=room)
+                            outlast_tick(path, Path(tar).stat().st_ctime_ns)
+                        except OSError as error:
+                            logger.info("%s: not kept: %s", path, error)
+        if not quiet:
+            warn_of_losses(tar, index.skipped, index.source)
         return index
 
     @classmethod
@@ -292,17 +286,6 @@ class TarIndex(MemberTable):
             logger.debug("%s", error)
             return None
         return index if fits else None
-
-    @classmethod
-    def _made(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules, room: Room) -> Self:
-        """Read the headers of a shard, and write a sidecar if possible."""
-        index = cls.from_tar(tar, **rules, quiet=True)
-        try:
-            index.save(path, room=room)
-            outlast_tick(path, Path(tar).stat().st_ctime_ns)
-        except OSError as error:
-            logger.info("%s: not kept: %s", path, error)
-        return index
 
     def belongs_to(self, tar: str | os.PathLike[str] | int) -> bool:
         """Compare the index, loaded from a sidecar, with the shard it was made from.
@@ -478,17 +461,6 @@ def warn_of_losses(
     """Warn of what a shard probably lacks; see `losses`."""
     for message in losses(str(shard), skipped, source).values():
         warn(message)
-
-
-def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64]) -> bytes:
-    """Return the fingerprint of a shard that was just scanned."""
-    probed = spans[probed_rows(len(spans)), 0].tolist()
-    if not shard.changed():
-        return fingerprint(shard.read, fingerprinted(members.shard_nbytes, members.end, probed))
-    raise ShardFormatError(
-        f"{display_url(str(shard.path))}: at byte 0: expected a file that no process writes to, "
-        "found one that was changed while its headers were read; wait until it is complete"
-    )
 
 
 def _from_image(image: bytes, shard_mtime_ns: int | None) -> TarIndex:
