@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.waiting import write_later
 
-from wids.base.files import is_newer, outlast_tick
+from wids.base.shardversion import is_newer, outlast_tick
 
 
 @pytest.fixture

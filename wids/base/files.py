@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import stat
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,13 +29,11 @@ __all__ = [
     "PartName",
     "atomic_file",
     "host_token",
-    "is_newer",
     "is_running",
     "named_write_errors",
     "new_folders_removed",
     "new_part_path",
     "open_for_appending",
-    "outlast_tick",
     "parse_part_name",
     "raise_named",
     "refuse_url",
@@ -48,8 +45,6 @@ __all__ = [
 
 # A full disk or quota, a file beyond the largest size, a broken disk.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-
-_TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 _NAME_NBYTES = 120  # a file name may have 255 bytes, and the rest of a part's name takes 36
 
@@ -273,45 +268,6 @@ def sync_folder(folder: Path) -> None:
         flush_to_disk(descriptor)
     finally:
         os.close(descriptor)
-
-
-def is_newer(derived: os.stat_result, original: os.stat_result) -> bool:
-    """Return whether a derived file was made after the last change to its original.
-
-    True only if that is certain; on False, the caller reads the original again.
-
-    Args:
-        derived: Status of the derived file.
-        original: Status of the original.
-
-    >>> from pathlib import Path
-    >>> is_newer(Path(__file__).stat(), Path(__file__).stat())
-    False
-    """
-    # The modification time is not enough, because a copy may keep that of its original.
-    if derived.st_mtime_ns < original.st_mtime_ns:
-        return False
-    # Programs cannot set the status change time. It reveals a write that restored the old date, and
-    # an older file that was moved here. Clocks tick in milliseconds, so equal times prove nothing.
-    return derived.st_ctime_ns > original.st_ctime_ns
-
-
-def outlast_tick(derived: Path, newest_ns: int) -> None:
-    """Make the change time of a derived file later than its original's, for `is_newer`.
-
-    Both may have been written within one tick of the clock of files, which is 4 ms as a rule. Where
-    ticks are longer than all attempts, `is_newer` stays False, and the file is made again later.
-
-    Args:
-        derived: The file that was made later.
-        newest_ns: Change time of its original, or of the newest of them.
-    """
-    for _ in range(_NUM_TICKS):
-        status = derived.stat()
-        if status.st_ctime_ns > newest_ns:
-            return
-        time.sleep(_TICK_SECONDS)
-        os.utime(derived, ns=(status.st_atime_ns, status.st_mtime_ns))  # sets the change time
 
 
 def refuse_url(path: Path) -> None:

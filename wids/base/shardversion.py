@@ -1,14 +1,22 @@
-"""`Version`: what identifies one version of a shard."""
+"""`Version`: what identifies one version of a shard; and whether what was made of it is newer."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from wids.base.urls import display_url, is_local
 from wids.errors import ShardChangedError
 
-__all__ = ["Version", "changed_error"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Version", "changed_error", "is_newer", "outlast_tick"]
+
+_TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +94,42 @@ def changed_error(url: str, expected: Version, found: Version) -> ShardChangedEr
         f"{expected}; found {found}; open the dataset again to read the new file, after "
         f"`wids export` if it has a pack, and choose its samples again{cure}"
     )
+
+
+def is_newer(derived: os.stat_result, original: os.stat_result) -> bool:
+    """Return whether a derived file was made after the last change to its original.
+
+    True only if that is certain; on False, the caller reads the original again.
+
+    Args:
+        derived: Status of the derived file.
+        original: Status of the original.
+
+    >>> from pathlib import Path
+    >>> is_newer(Path(__file__).stat(), Path(__file__).stat())
+    False
+    """
+    # The modification time is not enough, because a copy may keep that of its original.
+    if derived.st_mtime_ns < original.st_mtime_ns:
+        return False
+    # Programs cannot set the status change time. It reveals a write that restored the old date, and
+    # an older file that was moved here. Clocks tick in milliseconds, so equal times prove nothing.
+    return derived.st_ctime_ns > original.st_ctime_ns
+
+
+def outlast_tick(derived: Path, newest_ns: int) -> None:
+    """Make the change time of a derived file later than its original's, for `is_newer`.
+
+    Both may have been written within one tick of the clock of files, which is 4 ms as a rule. Where
+    ticks are longer than all attempts, `is_newer` stays False, and the file is made again later.
+
+    Args:
+        derived: The file that was made later.
+        newest_ns: Change time of its original, or of the newest of them.
+    """
+    for _ in range(_NUM_TICKS):
+        status = derived.stat()
+        if status.st_ctime_ns > newest_ns:
+            return
+        time.sleep(_TICK_SECONDS)
+        os.utime(derived, ns=(status.st_atime_ns, status.st_mtime_ns))  # sets the change time

@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_callable, check_flag
-from wids.base.files import is_newer
 from wids.base.optional import load_if_present
 from wids.base.shardref import ShardRef
-from wids.base.shardversion import Version
+from wids.base.shardversion import Version, is_newer
 from wids.base.urls import display_url, is_compressed_name, is_local, local_path, without_secrets
 from wids.caching.cachefolder import (
     JOINS_FOLDER,

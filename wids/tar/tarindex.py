@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from wids.base.files import is_newer, outlast_tick, write_atomically
+from wids.base.files import write_atomically
 from wids.base.locks import file_lock
+from wids.base.shardversion import is_newer, outlast_tick
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
