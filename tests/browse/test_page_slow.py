@@ -18,7 +18,7 @@ Open = Callable[..., Any]
 
 def test_a_slow_picture_takes_its_place_later(tmp_path: Path, open_page: Open) -> None:
     """Pictures behind slow ones are shown first; the slow ones follow by themselves."""
-    fine, slow = save(draw(64, 48), "JPEG"), progressive(2500, 90)
+    fine, slow = save(draw(64, 48), "JPEG"), progressive(4000, 90)
     samples = [
         {"__key__": f"{n}", ".jpg": slow if n < 2 else fine, ".cls": f"{n}"} for n in range(12)
     ]

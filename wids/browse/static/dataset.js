@@ -1,9 +1,8 @@
 // The dataset: its fields, classes and shards.
 
-import { ask, poll } from "./api.js";
 import { rows } from "./plots.js";
-import { gridPart, link } from "./state.js";
 import { built, bytes, counted, h, leftOut, number } from "./ui.js";
+import { ask, gridPart, link, poll } from "./urls.js";
 
 const SHARDS = 100; // on a page
 const BARS = 40; // of counts over the shards

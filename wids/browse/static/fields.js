@@ -1,11 +1,11 @@
 // One field of a sample, by its kind.
 
-import { ask, raw, thumb } from "./api.js";
 import { conversation } from "./chat.js";
 import { audio, video } from "./media.js";
 import { picture } from "./picture.js";
 import { curve, valueHistogram } from "./plots.js";
 import { button, bytes, counted, h, number, seconds, svg } from "./ui.js";
+import { ask, raw, thumb } from "./urls.js";
 
 /** Make the card of a field; the main picture is shown as large as it can be. */
 export function card(sample, field, signal, { main = false } = {}) {
@@ -63,19 +63,13 @@ const WORDS = { json: "JSON", class: "class", bytes: "bytes" };
 
 const BODIES = { image, text, json, class: classOf, array, audio, video, bytes: dump };
 
-function facts(field) {
-  const summary = field.summary;
-  const known = [];
-  if (summary.width) known.push(`${summary.width} × ${summary.height} pixels`);
-  if (summary.format) known.push(summary.format);
-  if (summary.mode) known.push(`mode ${summary.mode}`);
-  if (summary.orientation > 1) known.push(`turned by EXIF (${summary.orientation})`);
-  if (typeof summary.duration === "number") known.push(seconds(summary.duration));
-  if (summary.rate) known.push(field.kind === "audio" ? `${number(summary.rate)} Hz` : `${number(summary.rate)} frames/s`);
-  if (summary.channels) known.push(`${summary.channels} channel${summary.channels === 1 ? "" : "s"}`);
-  if (summary.unlike) known.push(summary.unlike);
-  if (summary.note) known.push(summary.note);
-  return known;
+function facts({ kind, summary: { width, height, format, mode, orientation, duration, rate, channels, unlike, note } }) {
+  return [
+    width && `${width} × ${height} pixels`, format, mode && `mode ${mode}`,
+    orientation > 1 && `turned by EXIF (${orientation})`,
+    typeof duration === "number" && seconds(duration),
+    rate && `${number(rate)} ${kind === "audio" ? "Hz" : "frames/s"}`, channels && counted(channels, "channel"), unlike, note,
+  ].filter(Boolean);
 }
 
 function broken(sample, field) {
@@ -87,11 +81,8 @@ function broken(sample, field) {
 }
 
 function image(sample, field) {
-  const drawn = h("img", { src: thumb(sample, field.number, 1280), alt: `Image ${field.extension}`, class: "whole" });
-  drawn.addEventListener("load", () => {
-    drawn.classList.toggle("small", Math.max(drawn.naturalWidth, drawn.naturalHeight) < 160);
-  });
-  return h("div", { class: "frame" }, drawn);
+  const onload = ({ target }) => target.classList.toggle("small", Math.max(target.naturalWidth, target.naturalHeight) < 160);
+  return h("div", { class: "frame" }, h("img", { src: thumb(sample, field.number, 1280), alt: `Image ${field.extension}`, class: "whole", onload }));
 }
 
 function text(_index, field) {
@@ -103,7 +94,7 @@ function text(_index, field) {
 }
 
 function json(sample, field) {
-  const written = () => ("tree" in field.summary ? tree(field.summary.tree) : "hex" in field.summary ? packed(sample, field) : text(sample, field));
+  const written = () => ("tree" in field.summary ? h("div", { class: "tree" }, node(null, field.summary.tree, 0)) : "hex" in field.summary ? packed(sample, field) : text(sample, field));
   const turns = field.summary.conversation;
   if (!turns) return written();
   const found = { ...turns, field: field.number, extension: field.extension };
@@ -140,7 +131,7 @@ function array(sample, field) {
 
 function describeArray(one, extension) {
   const shape = one.shape.length ? one.shape.map(number).join(" × ") : "one number";
-  const figures = ["min", "max", "mean", "std", "nan", "inf"].filter((name) => one[name] !== null && one[name] !== undefined && !(name in ABSENT && one[name] === 0));
+  const figures = ["min", "max", "mean", "std"].filter((name) => (one[name] ?? null) !== null).concat(["nan", "inf"].filter((name) => one[name]));
   return h("div", { class: "array" },
     h("p", {}, one.name ? h("strong", {}, one.name, " ") : null, h("code", {}, one.dtype), ` ${shape}`),
     figures.length ? h("dl", { class: "figures" }, figures.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(one[name]))))) : null,
@@ -150,18 +141,11 @@ function describeArray(one, extension) {
     one.sampled ? h("p", { class: "muted" }, "figures from a sample of the values") : null);
 }
 
-const ABSENT = { nan: true, inf: true };
-
 // A JSON value as a tree that opens branch by branch; closed branches cost nothing.
 
 const OPEN_CHILDREN = 20; // a branch of more is closed at first
 const STEP = 200; // children that are shown at once
-const LONG = 1000; // characters of a quotedText that are
-
-/** Make the tree of a value. */
-function tree(value) {
-  return h("div", { class: "tree" }, node(null, value, 0));
-}
+const LONG = 1000; // characters of a text that are
 
 function node(name, value, depth) {
   const label = name === null ? null : h("span", { class: "name" }, name, ": ");
@@ -170,17 +154,8 @@ function node(name, value, depth) {
   const size = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
   if (!entries.length) return h("div", { class: "leaf" }, label, h("span", { class: "muted" }, size));
   const branch = h("details", {}, h("summary", {}, label, h("span", { class: "muted" }, size)));
-  let filled = false;
-  const fill = () => {
-    if (filled) return;
-    filled = true;
-    more(branch, entries, 0, depth);
-  };
-  branch.addEventListener("toggle", fill);
-  if (depth < 2 && entries.length <= OPEN_CHILDREN) {
-    fill();
-    branch.open = true;
-  }
+  branch.addEventListener("toggle", () => more(branch, entries, 0, depth), { once: true });
+  branch.open = depth < 2 && entries.length <= OPEN_CHILDREN;
   return branch;
 }
 
@@ -195,19 +170,13 @@ function more(branch, entries, start, depth) {
   branch.append(on);
 }
 
+/** A value that is no branch; of a long text the beginning, until one asks for all of it. */
 function leaf(value) {
-  if (typeof value === "string") return quotedText(JSON.stringify(value));
-  return h("span", { class: "literal" }, String(value));
-}
-
-/** A quotedText in quotes; of a long one the beginning, until one asks for all of it. */
-function quotedText(quoted) {
+  if (typeof value !== "string") return h("span", { class: "literal" }, String(value));
+  const quoted = JSON.stringify(value);
   const shown = h("span", { class: "string" }, quoted);
   if (quoted.length <= LONG) return shown;
   shown.textContent = `${quoted.slice(0, LONG)}… `;
-  const rest = button(counted(quoted.length - LONG, "more character"), () => {
-    shown.textContent = quoted;
-  }, { class: "plain" });
-  shown.append(rest);
+  shown.append(button(counted(quoted.length - LONG, "more character"), () => { shown.textContent = quoted; }, { class: "plain" }));
   return shown;
 }

@@ -1,13 +1,12 @@
 // The grid: a page of samples at some positions of an order.
 
-import { ask } from "./api.js";
 import { fillSide, filterProgress, searched } from "./facets.js";
 import { pixelsFor, readingOf, sharpen, tableOf, tileOf } from "./looks.js";
+import { singledOut } from "./map.js";
 import { dragMarks, marksTray } from "./marks.js";
-import { singledOut } from "./singled.js";
-import { go, gridPart, link, orderPart } from "./state.js";
 import { countOf, learn, lookOf, markWrong, named, toolbar } from "./toolbar.js";
 import { announce, counted, h, number, tellWhole } from "./ui.js";
+import { ask, go, gridPart, link, orderPart } from "./urls.js";
 
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
@@ -67,7 +66,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     if (now !== last) fill(page, state);
     last = now;
     arrive();
-    shown(title(state, at, count, page.total));
+    shown(`${state.q ?? state.where ?? (state.order ? `${state.order} order` : "Samples")} ${range(at, count, page.total)}`);
     if ([page.filtering, page.comparing].every((each) => each?.finished ?? true)) {
       tellEmpty(page, state, at);
       announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
@@ -87,12 +86,8 @@ function turn(state, at, count, total) {
 }
 
 function fill({ tiles, columns, look }, state) {
-  if (look !== "grid" && look !== "table" && tiles.length) {
-    found.replaceChildren(progress, readingOf(tiles, look, columns, state));
-    return;
-  }
-  if (look === "table" && tiles.length) {
-    found.replaceChildren(progress, tableOf(tiles, columns, state));
+  if (look !== "grid" && tiles.length) {
+    found.replaceChildren(progress, look === "table" ? tableOf(tiles, columns, state) : readingOf(tiles, look, columns, state));
     // Who sorts by the keyboard goes on at the head of the column.
     if (sorter && document.activeElement === document.body) found.querySelector(`[data-sort="${CSS.escape(sorter)}"]`)?.focus();
     sorter = null;
@@ -102,11 +97,6 @@ function fill({ tiles, columns, look }, state) {
   list.className = `grid ${lookOf(state) === "grid" ? state.size ?? "m" : "m"}`;
   drawn = pixelsFor(list);
   list.replaceChildren(...tiles.map((tile) => tileOf(tile, state, drawn)));
-}
-
-function title(state, at, count, total) {
-  const what = state.q ?? state.where ?? (state.order ? `${state.order} order` : "Samples");
-  return `${what} ${range(at, count, total)}`;
 }
 
 /** Put the parts of the view in place; the toolbar stays where it is, with the focus in it. */
@@ -128,7 +118,7 @@ function tellEmpty(page, state, at) {
   if (page.tiles.length) return;
   const text = page.total
     ? h("p", {}, `There is nothing at position ${number(at)}. `,
-        h("a", { href: link({ ...gridPart(state) }) }, "Go to the first page"))
+        h("a", { href: link(gridPart(state)) }, "Go to the first page"))
     : h("p", {}, page.filtering || state.marks || state.near ? "No sample fulfils this." : "There are no samples here.");
   list.replaceChildren(h("li", { class: "empty" }, text));
 }
@@ -164,7 +154,6 @@ function range(at, count, total) {
 
 // Where one is among the tiles. Presses count while their page is still coming.
 
-const STEPS = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1 };
 
 let page = null; // {list, at, count, total, ready, open}: the page that is shown or on its way
 let wanted = null; // the position to focus when its page is there
@@ -188,10 +177,10 @@ function arrive() {
 /** Move among the tiles, and on to other pages; returns whether the key is one that moves. */
 export function move(key) {
   if (!page || !page.total) return false;
-  const delta = STEPS[key] ?? { ArrowDown: rowLength(), ArrowUp: -rowLength() }[key];
+  const delta = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1, ArrowDown: rowLength(), ArrowUp: -rowLength() }[key];
   if (delta === undefined) return false;
-  const here = wanted ?? focused();
-  const to = here === null ? page.at : Math.min(Math.max(here + delta, 0), page.total - 1);
+  const here = wanted ?? document.activeElement?.closest("[data-position]")?.dataset.position;
+  const to = here === undefined ? page.at : Math.min(Math.max(Number(here) + delta, 0), page.total - 1);
   const inside = to >= page.at && to < page.at + page.count;
   if (inside && page.ready) {
     tile(to)?.focus();
@@ -204,11 +193,6 @@ export function move(key) {
 
 function tile(position) {
   return page.list.querySelector(`[data-position="${position}"]`);
-}
-
-function focused() {
-  const place = document.activeElement?.closest("[data-position]")?.dataset.position;
-  return place === undefined ? null : Number(place);
 }
 
 /** Tiles in a row: as many as there are in the first. */

@@ -1,12 +1,12 @@
 // The looks at a page of samples: tiles, a table, a list.
 
 import { clamped, conversation } from "./chat.js";
+import { noteOf } from "./map.js";
 import { markButton } from "./marks.js";
 import { playsFilm, sound, thumbnail } from "./media.js";
 import { layerOf } from "./picture.js";
-import { noteOf } from "./singled.js";
-import { go, gridPart, link, orderPart } from "./state.js";
 import { button, h, number } from "./ui.js";
+import { go, gridPart, link, orderPart } from "./urls.js";
 
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
 const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the server draws
@@ -19,20 +19,17 @@ function linkTo(tile, state) {
   return { href: link({ ...gridPart(state), at: state.at, ...place }), "data-place": place.i ?? place.p, "data-position": tile.position };
 }
 
+const nameOf = (tile) => tile.key ?? `sample ${tile.index}`;
+
 /** Make a tile, with a picture of as many pixels as it is shown with. */
 export function tileOf(tile, state, pixels) {
   const item = h("li", { class: (tile.singled?.[0] ?? -1) % 2 === 1 ? "odd-group" : null },
     h("a", { class: "tile", title: tile.key ?? "", ...linkTo(tile, state) },
       h("span", { class: "picture" }, pictureOf(tile, pixels), noteOf(tile, state)),
-      h("span", { class: "words" }, labelOf(tile), keyOf(tile), h("span", { class: "index" }, number(tile.index)))),
+      h("span", { class: "words" }, labelOf(tile), h("span", { class: "key" }, h("bdi", {}, nameOf(tile))), h("span", { class: "index" }, number(tile.index)))),
     markButton(tile.index));
   if (tile.film && !tile.error) playsFilm(item, tile);
   return item;
-}
-
-/** The key of a sample, whose end tells more than its beginning. */
-function keyOf(tile) {
-  return h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${tile.index}`));
 }
 
 /** Pixels of the longer side that a picture in a tile of the list needs. */
@@ -72,10 +69,8 @@ function finish(image, { boxes, sides }) {
 }
 
 /** The class of a sample, by its name. */
-function labelOf(tile) {
-  if (!tile.label) return null;
-  const { value, name } = tile.label;
-  return h("span", { class: "label" }, name ?? String(value));
+function labelOf({ label }) {
+  return label ? h("span", { class: "label" }, label.name ?? String(label.value)) : null;
 }
 
 // A page of samples as a table: what headers, classes and JSON state, a column each.
@@ -101,12 +96,11 @@ function sortable(name, state) {
 }
 
 function tableRow(tile, columns, state, captions) {
-  const values = tile.values ?? [];
   return h("tr", {},
     h("td", { class: "cell-picture" }, Number.isInteger(tile.picture) ? thumbnail(tile, tile.picture, 96) : null, markButton(tile.index)),
     h("td", { class: "figure" }, number(tile.index)),
-    h("td", {}, h("a", { class: "key", ...linkTo(tile, state) }, tile.key ?? `sample ${tile.index}`)),
-    columns.map((name, n) => cell(name.includes(".") ? values[n] : classOf(tile, values[n]))),
+    h("td", {}, h("a", { class: "key", ...linkTo(tile, state) }, nameOf(tile))),
+    columns.map((name, n) => cell(name.includes(".") ? tile.values?.[n] : classOf(tile, tile.values?.[n]))),
     captions ? h("td", { class: tile.error ? "problem" : "caption" }, tile.error ?? tile.caption ?? "") : null);
 }
 
@@ -121,9 +115,7 @@ function cell(value) {
   return h("td", { class: typeof value === "number" ? "figure" : "word" }, shown(value));
 }
 
-function shown(value) {
-  return typeof value === "number" ? number(value) : String(value);
-}
+const shown = (value) => (typeof value === "number" ? number(value) : String(value));
 
 // A page of samples as a list: pictures, sounds, conversations and texts as one reads them.
 
@@ -148,7 +140,7 @@ function readingRow(tile, columns, state, pictures) {
     pictures ? h("div", { class: "row-side" }, picture) : null,
     h("div", { class: "row-main" },
       h("header", {},
-        h("a", { class: "key", ...to }, h("bdi", {}, tile.key ?? `sample ${tile.index}`)),
+        h("a", { class: "key", ...to }, h("bdi", {}, nameOf(tile))),
         labelOf(tile), h("span", { class: "index" }, number(tile.index)), markButton(tile.index)),
       tile.error ? h("p", { class: "problem" }, tile.error) : null,
       tile.audio ? sound(tile, tile.audio) : null,

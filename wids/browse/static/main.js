@@ -1,15 +1,13 @@
-// The head of the page, and which view is shown for which state.
+// The head of the page, which view is shown for which state, and the keyboard.
 
-import { ask } from "./api.js";
-import { showCount } from "./count.js";
 import { showDataset } from "./dataset.js";
-import { focusTile, showGrid, turnTo } from "./grid.js";
-import { fillHelp, listen } from "./keys.js";
+import { showCount } from "./facets.js";
+import { focusTile, move, showGrid, turnTo } from "./grid.js";
 import { showMap } from "./map.js";
-import { openMarks } from "./marks.js";
+import { markFocused, openMarks } from "./marks.js";
 import { showCompare, showSample } from "./sample.js";
-import { current, filterable, go, gridPart, link, onChange } from "./state.js";
-import { announce, bytes, counted, h, number, plain } from "./ui.js";
+import { announce, button, bytes, choose, chosen, counted, h, number, plain } from "./ui.js";
+import { ask, current, filterable, go, gridPart, link, onChange } from "./urls.js";
 
 const view = document.getElementById("view");
 const query = document.getElementById("query");
@@ -115,10 +113,71 @@ function tellWaiting() {
   };
 }
 
+// The keyboard. A view says by data-key on its links and buttons which key presses them, so that
+// whatever a key does can be done with the mouse as well, and the other way round.
+
 const help = document.getElementById("help");
+const KEYS = [
+  ["← →  or  j k", "previous and next tile, or sample"],
+  ["↑ ↓", "a row of the grid up and down"],
+  ["Enter", "open the tile"],
+  ["n  p", "next and previous page"],
+  ["Home  End", "first and last page"],
+  ["/  or  g", "find a key, or go to a sample by its number"],
+  ["f", "a condition in SQL"],
+  ["s", "facets: values and their counts"],
+  ["m", "mark the tile or sample, or take the mark back"],
+  ["Space", "play the sound or video of the tile, or pause it"],
+  ["z", "zoom an image to its pixels, and back; so do the wheel and a drag"],
+  ["o", "boxes and masks on the image"],
+  ["d", "the dataset: shards and statistics"],
+  ["Esc", "back: from a sample to the grid"],
+  ["?", "this help"],
+];
+const THEMES = [["", "As the system"], ["light", "Light"], ["dark", "Dark"]];
+
+const switched = (name, on, off, text) => h("label", {},
+  h("input", { type: "checkbox", checked: chosen(name) === on, onchange: (event) => choose(name, event.target.checked ? on : off) }), text);
+
 document.getElementById("to-help").addEventListener("click", () => help.showModal());
-fillHelp(help);
-listen(help);
+help.append(
+  h("h2", { id: "help-title" }, "Keyboard"),
+  h("dl", {}, KEYS.map(([keys, text]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, text)])),
+  h("div", { class: "settings" },
+    switched("keys", "", "off", "Single keys act"), switched("fill", "on", "", "Pictures fill their tiles"),
+    h("label", {}, "Colours ", h("select", { onchange: (event) => choose("theme", event.target.value) },
+      THEMES.map(([value, text]) => h("option", { value, selected: value === chosen("theme") }, text))))),
+  button("Close", () => help.close()),
+);
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  const field = event.target.closest("input, select, textarea, audio, video, [contenteditable]");
+  if (event.key === "Escape" && field) field.blur();
+  if (field || (chosen("keys") === "off" && event.key !== "Escape")) return;
+  if (event.key === "?") help.showModal();
+  else if (!press(event.key) && !move(event.key) && !(event.key === "m" && markFocused()) && !(event.key === " " && playFocused())) return;
+  event.preventDefault();
+});
+
+/** Play the sound or video of the tile or row whose link has the focus. */
+function playFocused() {
+  const target = document.activeElement?.matches("a") && document.activeElement.closest("li, tr")?.querySelector("[data-play]");
+  target?.click();
+  return Boolean(target);
+}
+
+/** Press what a view declared for a key; a field is selected to be typed in. */
+function press(key) {
+  const name = { j: "ArrowRight", k: "ArrowLeft", g: "/" }[key] ?? key;
+  const target = document.querySelector(`[data-key="${CSS.escape(name)}"]`);
+  if (!target || target.disabled) return false;
+  if (target.matches("input")) {
+    target.focus();
+    target.select();
+  } else target.click();
+  return true;
+}
 
 try {
   dataset = await ask("dataset");
@@ -128,4 +187,3 @@ try {
 } catch (error) {
   showFailure(error);
 }
-

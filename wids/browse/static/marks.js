@@ -1,7 +1,7 @@
 // Marked samples: kept by this browser for a dataset, shown as a grid, saved as a selection.
 
-import { current, filterable, go } from "./state.js";
 import { button, counted, h } from "./ui.js";
+import { current, filterable, go } from "./urls.js";
 
 const MOST_COMPARED = 4; // samples side by side
 const MOST = 12_000; // characters of a URL that the server takes in any case

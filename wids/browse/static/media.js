@@ -1,12 +1,11 @@
 // Small pictures. The server answers at once for one that takes long to draw, and is asked again.
 
-import { raw, thumb } from "./api.js";
 import { announce, button, h, seconds } from "./ui.js";
+import { raw, thumb } from "./urls.js";
 
 const LATER = [3, 2]; // width and height of the picture that stands for one that is still drawn
 const BROKEN = [317, 237]; // of the one that stands for what cannot be drawn
-const FIRST_MILLISECONDS = 500;
-const LONGEST_MILLISECONDS = 8000;
+const [FIRST_MILLISECONDS, LONGEST_MILLISECONDS] = [500, 8000]; // between the questions
 
 /** The small picture of a field of a sample. */
 export function thumbnail(sample, field, pixels, properties = {}) {
@@ -57,9 +56,7 @@ function still(sample, field, why) {
   return [said, h("img", { class: "strip", src: `${thumb(sample, field.number, size)}&strip=1`, alt: `Frames of ${field.extension}` })];
 }
 
-function unplayable(text) {
-  return h("p", { class: "note" }, text);
-}
+const unplayable = (text) => h("p", { class: "note" }, text);
 
 // Sounds that are played in place: waveform, time, and one playing at a time.
 

@@ -1,11 +1,10 @@
 // One sample: all its fields.
 
-import { ask } from "./api.js";
 import { card } from "./fields.js";
 import { markButton } from "./marks.js";
-import { gridPart, link, orderPart } from "./state.js";
 import { countOf } from "./toolbar.js";
 import { announce, button, bytes, counted, h, number, tellWhole } from "./ui.js";
+import { ask, gridPart, link, orderPart } from "./urls.js";
 
 // The field one came to see stands first.
 const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "vector", "bytes"];
@@ -34,7 +33,7 @@ export async function showSample({ view, state, dataset, signal, shown }) {
   const total = byPosition ? sample.total : dataset.num_samples;
   kept = { key: link(orderPart(state)), total: sample.total };
   if (sample.error) {
-    showDamaged({ view, state, sample, here, total, byPosition });
+    view.replaceChildren(damagedArticle(sample, state, here, total, byPosition));
     shown(`Sample ${number(sample.index)}`);
     return;
   }
@@ -61,32 +60,25 @@ function mainOf(sample) {
 
 function articleOf(sample, state, here, total, byPosition, signal) {
   const main = mainOf(sample);
-  const article = h("article", { class: main ? "sample lit" : "sample" },
+  return h("article", { class: main ? "sample lit" : "sample" },
     head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
-    main ? card(sample, main, signal, { main: true }) : null);
-  addCards(article, { ...sample, fields: sample.fields.filter((field) => field !== main) }, signal, sample);
-  return article;
+    main ? card(sample, main, signal, { main: true }) : null, cardsOf(sample, main, signal));
 }
 
 /** A sample that cannot be read is no dead end: its neighbours are where they always are. */
-function showDamaged({ view, state, sample, here, total, byPosition }) {
-  view.replaceChildren(h("article", { class: "sample" },
-    h("header", { class: "sample-head" },
-      steps(state, here, total, byPosition),
-      h("h2", {}, `Sample ${number(sample.index)}`)),
-    h("section", { class: "failure" },
-      h("h3", {}, "This sample cannot be read"),
-      h("p", { class: "problem", role: "alert" }, sample.error))));
+function damagedArticle(sample, state, here, total, byPosition) {
+  return h("article", { class: "sample" },
+    h("header", { class: "sample-head" }, steps(state, here, total, byPosition), h("h2", {}, `Sample ${number(sample.index)}`)),
+    h("section", { class: "failure" }, h("h3", {}, "This sample cannot be read"), h("p", { class: "problem", role: "alert" }, sample.error)));
 }
 
-/** Show fields, and what brings more of a sample that has very many. */
-function addCards(article, sample, signal, whole = sample) {
-  const fields = [...sample.fields].sort((a, b) => rank(a) - rank(b));
+/** The fields but for the main one, and what brings more of a sample that has very many. */
+function cardsOf(sample, main, signal) {
+  const fields = sample.fields.filter((field) => field !== main).sort((a, b) => rank(a) - rank(b));
   const cards = h("div", { class: "cards" }, fields.map((field) => card(sample, field, signal)));
-  article.append(cards);
   const left = sample.fields_left_out;
-  if (!left) return;
-  const next = whole.fields.at(-1).number + 1;
+  if (!left) return cards;
+  const next = sample.fields.at(-1).number + 1;
   const more = button(counted(left, "more field"), async () => {
     const rest = await ask("sample", { i: sample.index, from: next }, signal).catch((error) => error);
     if (rest instanceof Error) {
@@ -94,11 +86,12 @@ function addCards(article, sample, signal, whole = sample) {
       return;
     }
     more.remove();
-    addCards(cards, rest, signal);
+    cards.append(cardsOf(rest, null, signal));
     awaitLate(rest, signal, (come) => replaceCards(cards, rest, come, signal));
     cards.querySelector(".cards summary")?.focus();
   });
   cards.append(more);
+  return cards;
 }
 
 function cardIn(view, field) {
@@ -175,8 +168,7 @@ function pageOf(state, here) {
 
 // Fields that the server could not describe at once: they are asked for until they are there.
 
-const FIRST_MILLISECONDS = 50;
-const LONGEST_MILLISECONDS = 4000;
+const [FIRST_MILLISECONDS, LONGEST_MILLISECONDS] = [50, 4000]; // between the questions
 
 /** Ask for the fields of a sample that are late; `oncome` gets those that have come, each time some have. */
 async function awaitLate(sample, signal, oncome) {
@@ -188,19 +180,14 @@ async function awaitLate(sample, signal, oncome) {
     if (signal.aborted) return;
     const answer = await ask("sample", { i: sample.index, from: late[0].number }, signal).catch((error) => error);
     if (signal.aborted) return;
-    const come = late.filter((field) => update(field, answer));
+    const come = late.filter((field) => {
+      // It may be that it failed.
+      const found = answer instanceof Error ? { error: answer.message, late: false } : answer.fields.find(({ number: n }) => n === field.number);
+      return found && !found.late && Object.assign(field, found);
+    });
     if (come.length) oncome(come);
     pause = come.length ? FIRST_MILLISECONDS : Math.min(2 * pause, LONGEST_MILLISECONDS);
   }
-}
-
-/** Take what an answer says of a field, which may be that it failed; false if the field is still late. */
-function update(field, answer) {
-  const found = answer instanceof Error
-    ? { error: answer.message, late: false } : answer.fields.find(({ number }) => number === field.number);
-  if (!found || found.late) return false;
-  Object.assign(field, found);
-  return true;
 }
 
 // Two to four samples side by side, field beside field.

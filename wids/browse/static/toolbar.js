@@ -1,8 +1,7 @@
 // The order, the condition, and the ways to look at the samples.
 
-import { ask } from "./api.js";
-import { filterable, go, gridPart, link } from "./state.js";
 import { button, choose, chosen, h } from "./ui.js";
+import { ask, filterable, go, gridPart, link } from "./urls.js";
 
 // Which numbers an order has, with what they are called and what they are when not given.
 const NUMBERS = {
