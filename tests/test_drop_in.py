@@ -208,7 +208,10 @@ def test_fields_decode_as_ever(make_shard: Maker) -> None:
                 "__key__": "a",
                 ".jpg": png((1, 2, 3)),
                 ".cls": "7",
+                ".cls2": "8",
+                ".text": "zwölf",
                 ".json": '{"x": [1]}',
+                ".json.gz": gzip.compress(b"[1]"),
                 ".npy": npy(np.arange(3)),
                 ".mp": b"\x81\xa1x\x01",
                 ".note.txt.gz": gzip.compress(b"zipped"),
@@ -220,7 +223,8 @@ def test_fields_decode_as_ever(make_shard: Maker) -> None:
     sample = ShardListDataset([(str(path), 1)])[0]
     assert isinstance(sample[".jpg"], PIL.Image.Image)
     assert sample[".seg.png"].getpixel((0, 0)) == (4, 5, 6)
-    assert (sample[".cls"], sample[".json"], sample[".mp"]) == (7, {"x": [1]}, {"x": 1})
+    assert (sample[".cls"], sample[".cls2"], sample[".text"]) == (7, 8, "zwölf")
+    assert (sample[".json"], sample[".mp"], sample[".json.gz"]) == ({"x": [1]}, {"x": 1}, [1])
     assert sample[".npy"].tolist() == [0, 1, 2]
     assert sample[".note.txt.gz"] == "zipped"
     assert sample[".xyz"].read() == b"raw"

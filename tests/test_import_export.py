@@ -57,19 +57,6 @@ class TestImageFolder:
         assert document["classes"] == ["ant", "cat", "dog"]
         assert main(["check", "out/x.json", "--decode"]) == 0
 
-    def test_two_files_of_one_key_are_named(self, pictures: Path, capsys):
-        """The error for two files with one key names both."""
-        for name in ("a.b.jpg", "a_b.jpg"):
-            (pictures / "dog" / name).write_bytes(jpeg(9))
-        assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 1
-        said = capsys.readouterr().err
-        assert all(part in said for part in ("dog/a.b.jpg", "dog/a_b.jpg", "--rekey"))
-        assert not list(Path().glob("out/*.tar"))
-        assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--rekey"]) == 0
-        assert [sample["__key__"][-2:] for sample in fields_of("out/x.json")] == [
-            f"{number:02}" for number in range(6)
-        ]
-
     def test_files_that_differ_in_suffix_only_stay_apart(self, pictures: Path):
         """`a.jpg` and `a.png` are two samples."""
         Image.new("RGB", (4, 4)).save(pictures / "dog" / "a.png")

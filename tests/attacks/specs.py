@@ -228,5 +228,5 @@ SPECS = Family(
         "packed": _tried(_packed),
         "pattern": _pattern,
     },
-    usual=16,
+    usual=12,
 )

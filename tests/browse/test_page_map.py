@@ -170,7 +170,7 @@ def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
     wait_until(page, f"{drawn} !== window.lightMap")
 
 
-@pytest.mark.parametrize("more", [0, 48], ids=["three crowds", "and one as small as a point"])
+@pytest.mark.parametrize("more", [pytest.param(0, marks=pytest.mark.slow), 48])
 def test_a_point_within_a_crowd_of_another_class_is_seen(
     tmp_path: Path, open_page: Open, more: int
 ):

@@ -101,15 +101,15 @@ class Bound:
         return max(self.value, SHARD_NBYTES)
 
 
-BOUNDS = {
-    "1 byte": Bound(0, 1),
-    "one shard": Bound(1),
-    "1.5 shards": Bound(1.5),
-    "3 shards": Bound(3),
-}
+BOUNDS = [
+    pytest.param(Bound(0, 1), id="1 byte"),
+    pytest.param(Bound(1), id="one shard", marks=pytest.mark.slow),
+    pytest.param(Bound(1.5), id="1.5 shards"),
+    pytest.param(Bound(3), id="3 shards", marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("served", SERVED)
 def test_the_bound_holds_for_one_reader(
     folder: Path, shard_server: ShardServer, served: str, bound: Bound
@@ -126,7 +126,7 @@ def test_the_bound_holds_for_one_reader(
     assert held_nbytes(folder) <= bound.at_rest
 
 
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("served", ["sized", "compressed, size unknown"])
 def test_the_bound_holds_for_threads(
     folder: Path, shard_server: ShardServer, served: str, bound: Bound
@@ -160,7 +160,7 @@ def test_the_bound_holds_for_workers_and_fetch_ahead(folder: Path, urls: list[st
     assert held_nbytes(folder) <= bound.at_rest
 
 
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("bound", BOUNDS)
 def test_the_bound_holds_for_a_loader(folder: Path, urls: list[str], bound: Bound) -> None:
     """Threads of a loader do not prevent the eviction of open shards."""
     with watched(folder) as found, open_dataset(urls, folder, bound.value) as dataset:

@@ -18,6 +18,7 @@ from helpers.server import Faults, ShardServer
 from wids.caching.eviction import sweep
 
 CROWD = 24 if LONG == 1 else 64  # where each fetches for itself
+KILLS = 12 if LONG == 1 else 30 * LONG
 
 
 def put_shards(server: ShardServer, count: int, members: int = 30) -> dict[str, str]:
@@ -107,7 +108,7 @@ def test_kills_leave_nothing_wrong(folder: Path, shard_server: ShardServer, boun
         "killed",
         folder=str(folder),
         digests=digests,
-        kills=30 * LONG,
+        kills=KILLS,
         longest=0.12,
         seed=len(digests),
         bound=4 * nbytes if bounded else None,
@@ -129,7 +130,7 @@ def test_kills_while_indexing_leave_nothing_wrong(folder: Path, tmp_path: Path) 
         "killed_indexing",
         folder=str(folder),
         digests=digests,
-        kills=30 * LONG,
+        kills=KILLS,
         seed=LONG,
     )
     assert found["killed"] > 0  # how many it is depends on the machine
@@ -173,6 +174,7 @@ def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardSer
     assert len(shard_server.requests) > 30
 
 
+@pytest.mark.slow
 def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: ShardServer) -> None:
     """With a bound below one shard, each process still reads each shard."""
     digests = put_shards(shard_server, 10)

@@ -8,7 +8,6 @@ import sys
 import warnings
 
 import numpy as np
-import PIL.Image
 import pytest
 from helpers.pictures import draw, save
 from hypothesis import given
@@ -37,43 +36,6 @@ def shout(data):
 
 def decode_one(extension, data, **options):
     return SampleDecoder(**options)({extension: data})[extension]
-
-
-def test_the_fields_of_old_datasets_become_what_old_code_expects():
-    """Each extension of wids 0.1.11 is decoded to the same value as there."""
-    sample = {
-        "__key__": "dir/0001",
-        "__index__": 5,
-        ".png": PNG,
-        ".cls": b"3",
-        ".cls2": b"4",
-        ".txt": b"one",
-        ".text": "zwölf".encode(),
-        ".json": b'{"a": [1]}',
-        ".npy": encode_npy(np.arange(3)),
-        ".mp": b"\x81\xa1a\x01",
-        ".txt.gz": pack_field(".gz", b"packed"),
-        ".json.gz": pack_field(".gz", b"[1]"),
-        ".unknown": b"stream",
-    }
-    decoded = SampleDecoder()(sample)
-    assert list(decoded) == list(sample)
-    assert isinstance(decoded.pop(".png"), PIL.Image.Image)
-    assert decoded.pop(".npy").tolist() == [0, 1, 2]
-    stream = decoded.pop(".unknown")
-    assert (stream.read(), stream.getvalue()) == (b"stream", b"stream")
-    assert decoded == {
-        "__key__": "dir/0001",
-        "__index__": 5,
-        ".cls": 3,
-        ".cls2": 4,
-        ".txt": "one",
-        ".text": "zwölf",
-        ".json": {"a": [1]},
-        ".mp": {"a": 1},
-        ".txt.gz": "packed",
-        ".json.gz": [1],
-    }
 
 
 @pytest.mark.parametrize("wrap", [bytes, memoryview, io.BytesIO])

@@ -24,6 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
     Path("table.csv").write_text("name,score\nx,1\n")
     Path("twice.csv").write_text("name,name\nx,1\n")
     Path("numbers.txt").write_text("0\nseven\n")
+    Path("list.xyz").touch()
     Path("empty").mkdir()
     capsys.readouterr()
     return tmp_path
@@ -139,6 +140,8 @@ WRONG_DATA = [
     ("show torn.tar 0", ["torn.tar: at byte 1024", "wids check --repair"]),
     # Options that the command cannot follow.
     ("import missing -o o-%d.tar", ["missing: no such file or folder"]),
+    ("import list.xyz -o o-%d.tar", ["unknown kind of source"]),
+    ("import a.lmdb b.lmdb -o o-%d.tar", ["only one source"]),
     ("import empty -o o-%d.tar", ["empty: expected one folder per class", "--from samples"]),
     ("import table.csv -o o.tar", ["'o.tar'", "one place for the shard's number", "-%06d.tar"]),
     ("import table.csv -o o-%d.tar --field name", ["--field COLUMN=EXT, got 'name'"]),

@@ -324,13 +324,6 @@ class TestInfoAndLs:
         assert [row["key"] for row in rows] == keys
         assert all(set(row["fields"]) == {".png", ".cls", ".txt"} for row in rows)
 
-    @pytest.mark.parametrize("wanted", ["x", "1:2:3:4", "", "99"])
-    def test_ls_refuses_what_is_no_range(self, spec: str, wanted: str, capsys):
-        """The message shows the form of a range, or the number of samples."""
-        code, _, err = run(capsys, "ls", spec, wanted)
-        assert code == 1
-        assert "such as 0:10" in err or "5 samples" in err
-
 
 class TestShowAndCat:
     """`wids show` and `wids cat`."""
@@ -421,13 +414,6 @@ class TestShowAndCat:
         for named, caption in (("1", b"2"), ("000001", b"1"), ("0", b"1"), ("-1", b"3")):
             assert main(["cat", str(tmp_path / "numbered-0.tar"), named, ".txt"]) == 0
             assert capfdbinary.readouterr().out == b"caption " + caption
-
-    def test_cat_of_a_missing_field_lists_the_fields(self, spec: str, capsys):
-        """The error lists the fields of the sample, without its labels."""
-        for field in (".jpg", "__key__"):
-            code, out, err = run(capsys, "cat", spec, "0", field)
-            assert (code, out) == (1, "")
-            assert "it has .png .cls .txt" in err
 
 
 class TestErrors:

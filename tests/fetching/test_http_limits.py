@@ -22,35 +22,25 @@ def serve() -> Iterator[Callable[[Answer], str]]:
         yield lambda answer: servers.enter_context(answering(answer))
 
 
-def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> None:
-    """A server that sends its headers byte by byte is given up after a bounded time."""
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"X-Long: ", r"no complete response headers within 0\.5 s"),
+        (b"Content-Length: 1000000\r\n\r\n", r"only \d+ bytes of the body within 0\.5 s"),
+    ],
+    ids=["headers", "body"],
+)
+def test_what_trickles_is_given_up(serve: Callable[[Answer], str], start: bytes, said: str) -> None:
+    """A server that sends its headers, or a body, byte by byte is given up in a bounded time."""
 
     def trickle(
         send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]
     ) -> None:
-        send(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        send(b"HTTP/1.1 200 OK\r\n" + start)
         while not stopped.wait(0.02):
             send(b"x")
 
-    expected = r"gave up after 2 attempts.*no complete response headers within 0\.5 s"
-    with pytest.raises(FetchError, match=expected):
-        Fetcher(HURRIED).read(serve(trickle))
-
-
-def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> None:
-    """A server that sends its body byte by byte is given up after a bounded time."""
-
-    def trickle(
-        send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]
-    ) -> None:
-        send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-        while not stopped.wait(0.02):
-            send(b"x")
-
-    with pytest.raises(
-        FetchError,
-        match=r"gave up after 2 attempts.*timed out: only \d+ bytes of the body within 0\.5 s",
-    ):
+    with pytest.raises(FetchError, match=f"gave up after 2 attempts.*{said}"):
         Fetcher(HURRIED).read(serve(trickle))
 
 

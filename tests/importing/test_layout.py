@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from wids.base.omissions import Omissions
-from wids.cli import main
 from wids.importing.importers import importer_for
 from wids.importing.layout import Blob, ColumnMapping, read_listed_file, sniffed
 from wids.importing.options import ImportOptions
@@ -110,25 +109,6 @@ def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
         (tmp_path / kind).mkdir()
         (tmp_path / kind / name).touch()
         assert importer_for(str(tmp_path / kind)).kind == kind
-
-
-@pytest.mark.parametrize(
-    ("sources", "message"),
-    [
-        (["missing"], "no such file or folder"),
-        (["x.xyz"], "unknown kind of source"),
-        (["a.lmdb", "b.lmdb"], "only one source"),
-    ],
-)
-def test_sources_that_cannot_be_are_one_line(
-    tmp_path: Path, monkeypatch, capsys, sources: list[str], message: str
-) -> None:
-    """An impossible source gives one line with the expectation, and writes nothing."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.xyz").touch()
-    assert main(["import", *sources, "-o", "out/x-%d.tar"]) == 1
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:

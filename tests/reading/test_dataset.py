@@ -1,7 +1,6 @@
 """`ShardListDataset` returns the stored sample for a global index."""
 
 import copy
-import io
 import json
 import pickle
 import tarfile
@@ -47,64 +46,11 @@ def spec(tmp_path: Path, make_shard: Callable[..., Path]) -> Path:
     return path
 
 
-def every_sample(spec: Path) -> list[dict[str, bytes]]:
-    """Read what the shards hold with Python's tarfile."""
-    samples: list[dict[str, bytes]] = []
-    for path in sorted(spec.parent.glob("train-*.tar")):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                key, dot, extension = member.name.partition(".")
-                if not samples or samples[-1]["__key__"] != key.encode():
-                    samples.append({"__key__": key.encode()})
-                samples[-1][dot + extension] = archive.extractfile(member).read()
-    return samples
-
-
-# One contract for every way to open the same dataset.
-
-WAYS: dict[str, Callable[[Path], Any]] = {
-    "json path": lambda spec: spec,
-    "json string": str,
-    "open file": lambda spec: io.StringIO(_absolute(spec)),
-    "list of dicts": lambda spec: json.loads(_absolute(spec))["shardlist"],
-    "pairs": lambda spec: [(str(p), n) for p, n in zip(_paths(spec), LENGTHS, strict=True)],
-    "paths without counts": lambda spec: [*_paths(spec)],
-    "folder": lambda spec: spec.parent,
-    "glob": lambda spec: f"{spec.parent}/train-*.tar",
-    "braces": lambda spec: f"{spec.parent}/train-{{0..2}}.tar",
-}
-
-
-def _paths(spec: Path) -> list[Path]:
-    return sorted(spec.parent.glob("train-*.tar"))
-
-
 def _absolute(spec: Path) -> str:
     document = json.loads(spec.read_text())
     for shard in document["shardlist"]:
         shard["url"] = str(spec.parent / shard["url"])
     return json.dumps(document)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.usefixtures("no_fd_leaks")
-def test_a_dataset_is_a_sequence_however_it_is_opened(spec: Path, way: str) -> None:
-    """Length, indexes from both ends, iteration and pickling give the samples."""
-    expected = every_sample(spec)
-    with ShardListDataset(WAYS[way](spec), transformations="bytes") as dataset:
-        assert len(dataset) == len(expected)
-        for index, fields in enumerate(expected):
-            sample = dataset[index]
-            assert sample["__key__"].encode() == fields.pop("__key__")
-            assert {k: v for k, v in sample.items() if k.startswith(".")} == fields
-            assert dataset[index - len(expected)] == sample
-        for index in (len(expected), -len(expected) - 1):
-            with pytest.raises(IndexError, match=f"index {index} .* of {len(expected)} samples"):
-                dataset[index]
-        assert [s["__index__"] for s in dataset] == list(range(len(expected)))
-        copy = pickle.loads(pickle.dumps(dataset))
-        assert list(copy) == list(dataset)
-        copy.close()
 
 
 class Labelled(ShardListDataset):

@@ -286,6 +286,7 @@ def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:
         by_range.fetch_ahead(wids.ShardListSampler(by_range))
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_ranks_of_a_machine_share_what_came(
     remote: OpenRemote, shard_server: ShardServer, tmp_path: Path
 ) -> None:
@@ -293,7 +294,7 @@ def test_ranks_of_a_machine_share_what_came(
     dataset = remote(10)
     rows = [(url, NSAMPLES) for url in dataset.shards.urls]
     cache = {"cache_dir": tmp_path / "shared"}
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # torch is loaded here
     seen, start = context.SimpleQueue(), context.Barrier(2)
     arguments = [(rank, rows, cache, seen, start) for rank in range(2)]
     ranks = [context.Process(target=read_as_rank, args=each) for each in arguments]

@@ -416,21 +416,6 @@ def test_a_faulty_server_gives_right_bytes_or_an_error(
     assert all(".tar" in str(error) for error in errors)
 
 
-def test_a_shard_replaced_under_way_is_an_error_that_names_it(
-    remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer
-) -> None:
-    """Merged requests carry the validator: no byte of another version is returned."""
-    local = ShardListDataset(shards, transformations="bytes")
-    dataset = remote(memory=100_000)
-    batches = iter(loader_of(dataset))
-    next(batches)
-    old = shards[2].read_bytes()
-    shard_server.put("2.tar", old[:512] + bytes(512 * (len(old) // 512 - 1)))
-    _, errors = read_all(batches, local)
-    assert errors
-    assert all("2.tar" in str(error) for error in errors)
-
-
 def asked_spans(shard_server: ShardServer) -> list[tuple[str, int, int]]:
     """Return path and half-open range of each request for bytes of a shard, in ascending order."""
     asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
