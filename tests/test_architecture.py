@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "catalogue": "base codecs errors log reading specs tar",
     "views": ("base caching catalogue codecs display errors fetching ordering reading specs tar"),
     "writing": "base codecs specs tar",
-    "importing": "base caching codecs errors specs tar",
+    "importing": "base caching codecs errors specs tar writing",
     "adapters": "base reading views",
     "tools": (
         "base caching catalogue codecs errors fetching log ordering pack reading specs tar display "

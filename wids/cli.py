@@ -24,7 +24,7 @@ from wids.commands.copy import add_export, add_import, add_reshard
 from wids.commands.look import add_cat, add_info, add_ls, add_show, add_sql
 from wids.commands.make import add_create, add_merge
 from wids.commands.old import add_sample, add_update
-from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
+from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of, note
 from wids.commands.transform import add_map
 from wids.errors import WidsError
 
@@ -119,12 +119,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has ended, as in `wids ls ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        _print_notes(error)
         return _INTERRUPTED
     except (WidsError, OSError, ValueError, LookupError, ImportError) as error:
         complain(message_of(error))
+        _print_notes(error)
         return FAULTY
     return code
+
+
+def _print_notes(error: BaseException) -> None:
+    """Print what an error notes, such as how to go on."""
+    for each in getattr(error, "__notes__", ()):
+        note(each)
 
 
 def _check_command(

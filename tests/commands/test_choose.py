@@ -182,8 +182,9 @@ def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str])
     again = ["--where", "cls in (0, 1)", "--range", "0:10", "-o", "less/s-%03d.tar"]
     assert main(["reshard", "sorted.json", *again]) == 0
     assert keys("less/s.json") == [key for key in KEYS[:-11:-1] if int(key[1:]) % 4 < 2]
-    assert main(["reshard", "sorted.json", "all.json", "-o", "x/%d.tar"]) == 1
-    assert "resharded alone" in capsys.readouterr().err
+    assert main(["reshard", "sorted.json", "all.json", "--rekey", "-o", "both/s-%d.tar"]) == 0
+    numbers = [sample[".json"] for sample in wids.open("both/s.json")]
+    assert numbers == [sample[".json"] for sample in wids.open(["sorted.json", "all.json"])]
     (folder / "same.json").write_text('{"wids_version": 3, "base": "all.json"}')
     assert main(["reshard", "same.json", "-o", "same/s-%d.tar"]) == 0
     assert keys("same/s.json") == KEYS

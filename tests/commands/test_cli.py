@@ -224,7 +224,7 @@ class TestCreate:
         def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("wids.specs.build.build_spec", interrupt)
+        monkeypatch.setattr("wids.tools.creating.build_spec", interrupt)
         assert run(capsys, "create", "train-000.tar") == (130, "", "")
 
     def test_nothing_to_index_writes_nothing(self, folder: Path, capsys):

@@ -31,7 +31,6 @@ __all__ = [
     "host_token",
     "is_running",
     "named_write_errors",
-    "new_folders_removed",
     "new_part_path",
     "open_for_appending",
     "parse_part_name",
@@ -185,30 +184,6 @@ def raise_named(error: OSError, path: Path | str) -> Never:
     if error.filename is None and error.errno in _WRITE_ERRORS:
         raise OSError(error.errno, error.strerror, str(path)) from error
     raise error
-
-
-@contextmanager
-def new_folders_removed(path: Path) -> Iterator[None]:
-    """Context manager that removes new, empty folders of a file if its block fails.
-
-    Args:
-        path: The file that the block writes.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as there, new_folders_removed(Path(there, "a", "b.tar")):
-    ...     Path(there, "a").mkdir()
-    ...     raise ValueError("nothing to write")
-    Traceback (most recent call last):
-    ValueError: nothing to write
-    """
-    missing = [folder for folder in path.parents if not folder.exists()]
-    try:
-        yield
-    except BaseException:
-        for folder in missing:  # the innermost first
-            with suppress(OSError):  # it has files, such as complete shards, or was not made
-                folder.rmdir()
-        raise
 
 
 @contextmanager

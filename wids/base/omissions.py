@@ -1,12 +1,9 @@
-"""Counts of the data that a copy of samples leaves out, and of keys that it holds several times."""
+"""Counts of the data that a copy of samples leaves out."""
 
-from array import array
 from collections import Counter
 from collections.abc import Mapping
 
-__all__ = ["EqualKeys", "Omissions"]
-
-_MASK = (1 << 64) - 1
+__all__ = ["Omissions"]
 
 
 class Omissions:
@@ -94,40 +91,3 @@ class Omissions:
             for what, count in self._counts.most_common()
             if (what in self._doubtful) == doubtful
         ]
-
-
-class EqualKeys:
-    """Search for imported samples whose key an earlier sample has, in any shard.
-
-    It takes 8 bytes a sample.
-
-    >>> equal, omissions = EqualKeys(), Omissions()
-    >>> for key in ("a_b", "c", "a_b"):
-    ...     equal.note(key)
-    >>> equal.count(omissions)
-    >>> omissions.remarks()
-    ['samples with the key of an earlier one (--rekey numbers them): 1, such as samples 0 and 2']
-    """
-
-    def __init__(self) -> None:
-        self._hashes = array("Q")
-
-    def note(self, key: str) -> None:
-        """Note the key of the next sample."""
-        self._hashes.append(hash(key) & _MASK)
-
-    def count(self, omissions: Omissions) -> None:
-        """Count the samples with the key of an earlier one.
-
-        Raises:
-            ValueError: There is one, and the omissions are strict.
-        """
-        import numpy as np  # here, since `wids --help` imports this module and starts without numpy
-
-        hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")
-        again = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-        if len(again):
-            first, second = order[again[0]], order[again[0] + 1]
-            what = "samples with the key of an earlier one (--rekey numbers them)"
-            omissions.add_doubtful(what, f"samples {first} and {second}", len(again))

@@ -1,4 +1,4 @@
-"""Process pool over many items, ranges of items for it, and command of a fresh interpreter.
+"""Process pool over many items, and command of a fresh interpreter.
 
 `run_each` takes any `concurrent.futures.Executor`, and one failure does not stop the rest.
 """
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from wids.base.threads import DaemonThreadPool
 
 __all__ = [
-    "cut_evenly",
-    "cut_runs",
     "fresh_python",
     "num_loader_workers",
     "run_each",
@@ -254,34 +252,6 @@ def _not_done(broken: BrokenExecutor) -> ChildProcessError:
     )
     error.__cause__ = broken
     return error
-
-
-def cut_runs(lengths: Sequence[int], least: int) -> list[range]:
-    """Return ranges of whole shards, each with at least `least` samples.
-
-    Args:
-        lengths: Number of samples in each run of adjacent samples of one shard.
-        least: Number of samples of each part but the last; `>= 1`.
-
-    >>> cut_runs([3, 1, 1, 4], 2)
-    [range(0, 3), range(3, 5), range(5, 9)]
-    """
-    parts, start, stop = [], 0, 0
-    for length in lengths:
-        stop += length
-        if stop - start >= least:
-            parts.append(range(start, stop))
-            start = stop
-    return [*parts, range(start, stop)] if start < stop else parts
-
-
-def cut_evenly(total: int, most: int) -> list[range]:
-    """Return ranges that have at most `most` samples each.
-
-    >>> cut_evenly(5, 2)
-    [range(0, 2), range(2, 4), range(4, 5)]
-    """
-    return [range(start, min(start + most, total)) for start in range(0, total, most)]
 
 
 def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:

@@ -26,9 +26,7 @@ from wids.commands.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wids.caching.cache import ShardCache
-    from wids.tools.check import Fault
-    from wids.views.storage import ChosenShard
+    from wids.tools.check import Checked, Fault
 
 __all__ = ["add_cache", "add_check", "add_order"]
 
@@ -38,7 +36,7 @@ _MOST_SHOWN = 10  # keys of each side of a comparison
 
 def check(args: Arguments) -> int:
     """Check a dataset against its spec or another dataset, or repair a shard."""
-    from wids.tools.check import check_shards
+    from wids.tools.check import check_dataset
 
     apart = next((name for name in _APART if getattr(args, name)), None)
     if apart is not None and (args.no_digest or args.decode):
@@ -50,29 +48,16 @@ def check(args: Arguments) -> int:
         return _repair(args)
     if args.keys_of is not None:
         return _compare_keys(args)
-    shards = _shards(args)
-    bare = sum(not shard.ref.digests for shard in shards)
-    if args.digests and bare:
-        # Agreeing with nothing would look like agreement.
-        raise ValueError(
-            f"{args.spec}: {bare} of {len(shards)} shards have no digest to compare with; "
-            "note them with wids create, or check the headers with wids check"
-        )
-    faults = check_shards(
-        shards,
+    done = check_dataset(
+        args.spec,
         headers=not args.digests,
         digests=not args.no_digest,
         decode=args.decode,
         cache_dir=args.cache_dir,
         workers=args.workers,
+        rules=rules_given(args),
     )
-    if not args.decode:
-        return _report(args, len(shards), faults, "checked")
-    found = _faults_of_tables(args)
-    faults += [fault for each in found for fault in each]
-    return _report(
-        args, len(shards), faults, f"and {len(found)} tables checked" if found else "checked"
-    )
+    return _report(args, done)
 
 
 def _repair(args: Arguments) -> int:
@@ -105,7 +90,7 @@ def _repair(args: Arguments) -> int:
 def _compare_keys(args: Arguments) -> int:
     """Print which keys two datasets or views do not share."""
     from wids.base.urls import display_url
-    from wids.tools.comparekeys import compare_keys
+    from wids.tools.check import compare_keys
 
     rules = rules_given(args)
     with (
@@ -126,51 +111,23 @@ def _compare_keys(args: Arguments) -> int:
     return FAULTY if found.first or found.second else DONE
 
 
-def _faults_of_tables(args: Arguments) -> list[list[Fault]]:
-    """Return the faults of each table that a saved view joins."""
-    from wids.tools.check import check_table
-    from wids.views.opening import is_saved_view
-    from wids.views.storage import used_rows
+def _report(args: Arguments, done: Checked) -> int:
+    from wids.base.urls import display_url
 
-    if not is_saved_view(args.spec):
-        return []
-    with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as view:
-        return [check_table(table, rows) for table, rows in used_rows(view)]
-
-
-def _shards(args: Arguments) -> list[ChosenShard]:
-    """Return the shards of a dataset, or those from which a saved view reads."""
-    from wids.specs.indexrules import rules_of
-    from wids.specs.sources import load_spec
-    from wids.views.opening import is_saved_view
-    from wids.views.storage import ChosenShard, chosen_shards
-
-    rules = rules_given(args)
-    if is_saved_view(args.spec):
-        with wids.open(args.spec, cache_dir=args.cache_dir, **rules) as view:
-            return chosen_shards(view)
-    spec = load_spec(args.spec, options=rules or None)  # shards that nobody can count are checked
-    return [ChosenShard(shard, rules_of(spec.header)) for shard in spec.shards]
-
-
-def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) -> int:
-    errors = [fault for fault in faults if fault.severity == "error"]
+    errors = [fault for fault in done.faults if fault.severity == "error"]
     if args.json:
-        listed = [fault.as_dict() for fault in faults]
-        from wids.base.urls import display_url
-
         print_json(
             {
                 "source": display_url(args.spec),
-                "num_shards": num_shards,
+                "num_shards": done.num_shards,
                 "num_errors": len(errors),
-                "faults": listed,
+                "faults": [fault.as_dict() for fault in done.faults],
             }
         )
     else:
         # Notes that differ by their shards and numbers alone are one; each error is by itself.
         groups: dict[Any, list[Fault]] = {}
-        for number, fault in enumerate(faults):
+        for number, fault in enumerate(done.faults):
             words = re.sub("[0-9]+", "", f"{fault.place}: {fault.what}")
             key = (words, fault.cure) if fault.severity == "note" else number
             groups.setdefault(key, []).append(fault)
@@ -178,7 +135,8 @@ def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) ->
     bad = len({fault.shard for fault in errors})
     # On standard error, so that a report sent to a file holds faults only.
     found = f"{_counted(len(errors), 'fault')} in {bad} of them" if errors else "no faults"
-    note(f"{args.spec}: {_counted(num_shards, 'shard')} {done}, {found}")
+    tables = f"and {done.num_tables} tables " if done.num_tables else ""
+    note(f"{args.spec}: {_counted(done.num_shards, 'shard')} {tables}checked, {found}")
     return FAULTY if errors else DONE
 
 
@@ -367,50 +325,29 @@ def cache(args: Arguments) -> int:
         raise ValueError(f"{args.action} takes no number of bytes, got {args.nbytes}; trim does")
     if args.action == "trim" and args.nbytes is None:
         raise ValueError("trim takes a number of bytes: wids cache trim 100G")
-    actions = {
-        "list": _list_cache,
-        "verify": _verify_cache,
-        "trim": _trim_cache,
-        "clear": _clear_cache,
-        "path": _print_cache_path,
-    }
-    return actions[args.action](ShardCache(args.cache_dir), args)
-
-
-def _list_cache(cache: ShardCache, args: Arguments) -> int:
-    shards = cache.shards()
+    kept = ShardCache(args.cache_dir)
+    if args.action == "path":
+        out(str(kept.cache_dir))
+        return DONE
+    if args.action == "verify":
+        damaged = kept.verify()
+        if args.json:
+            paths = [str(shard.path) for shard in damaged]
+            print_json({"folder": str(kept.cache_dir), "damaged": paths})
+        else:
+            out(f"damaged, removed: {shard.path.name}" for shard in damaged)
+        note(f"{kept.cache_dir}: {len(damaged)} damaged files removed")
+        return FAULTY if damaged else DONE  # a script may want to know, though all is well again
+    if args.action == "trim":
+        kept.trim(args.nbytes)
+    if args.action == "clear":
+        kept.clear()
+    shards = kept.shards()  # those that other processes hold stay, and pinned ones
     if args.json:
         rows = [{"path": str(shard.path), "nbytes": shard.nbytes} for shard in shards]
-        print_json({"folder": str(cache.cache_dir), "shards": rows})
+        print_json({"folder": str(kept.cache_dir), "shards": rows})
         return DONE
     out(f"{shard.nbytes:>14,}  {shard.path.name}" for shard in shards)
     total = sum(shard.nbytes for shard in shards)
-    note(f"{cache.cache_dir}: {len(shards)} files, {total:,} bytes")
-    return DONE
-
-
-def _verify_cache(cache: ShardCache, args: Arguments) -> int:
-    damaged = cache.verify()
-    if args.json:
-        print_json(
-            {"folder": str(cache.cache_dir), "damaged": [str(shard.path) for shard in damaged]}
-        )
-    else:
-        out(f"damaged, removed: {shard.path.name}" for shard in damaged)
-    note(f"{cache.cache_dir}: {len(damaged)} damaged files removed")
-    return FAULTY if damaged else DONE  # a script may want to know, though all is well again
-
-
-def _trim_cache(cache: ShardCache, args: Arguments) -> int:
-    cache.trim(args.nbytes)
-    return _list_cache(cache, args)  # pinned shards may leave more than was asked for
-
-
-def _clear_cache(cache: ShardCache, args: Arguments) -> int:
-    cache.clear()
-    return _list_cache(cache, args)  # empty, or what other processes hold
-
-
-def _print_cache_path(cache: ShardCache, _args: Arguments) -> int:
-    out(str(cache.cache_dir))
+    note(f"{kept.cache_dir}: {len(shards)} files, {total:,} bytes")
     return DONE

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
 from wids.commands.choose import shares_of
-from wids.commands.make import refuse_view, write_pack
+from wids.commands.make import note_packed
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -30,17 +28,12 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 
     from wids.tools.reshard import Resharded
-    from wids.writing.shardwriter import ShardWriter
 
 __all__ = ["add_export", "add_import", "add_reshard"]
-
-_TABLES = (".csv", ".jsonl", ".parquet")
 
 
 def add_reshard(commands: Any) -> None:
@@ -112,14 +105,8 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 
 def import_(args: Arguments) -> int:
     """Convert a dataset in another format to shards."""
-    from wids.base.files import named_write_errors, new_folders_removed
-    from wids.base.omissions import EqualKeys
-    from wids.base.progress import progress
-    from wids.importing.importers import open_source
     from wids.importing.options import ImportOptions
-    from wids.specs.newspec import refuse_overwriting
-    from wids.tools.copyspec import spec_path_for
-    from wids.writing.shardwriter import ShardWriter
+    from wids.importing.writing import import_shards
 
     options = ImportOptions(
         fields=dict(_pair(text, "--field COLUMN=EXT") for text in args.field),
@@ -133,61 +120,13 @@ def import_(args: Arguments) -> int:
         rekeyed=args.rekey,
         strict=args.strict,
     )
-    # Before anything is written, so that a slip in a name costs no older shards.
-    imported = open_source(args.sources, args.kind, options)
-    spec = spec_path_for(args.output)
-    refuse_overwriting(args.output, imported.shards)
-    # Errors of most sources show with the first sample, too: nothing was replaced by then.
-    samples = iter(imported.samples)
-    first = next(samples, None)
-    if first is None:
-        raise ValueError(
-            f"{' '.join(args.sources)}: holds no samples, nothing was written; check the path, or "
-            "say what it is with --from"
-        )
-    samples = chain([first], samples)
-    written = ShardWriter(args.output, spec=spec, **_writer_options(args))
-    cleaned = new_folders_removed(Path(args.output))
-    named = _complete_shards_named(written, spec)
-    with cleaned, named, named_write_errors(args.output), written as writer:
-        writer.header |= imported.header
-        keys = EqualKeys()
-        shown = progress(samples, total=imported.total, desc="importing", unit="sample")
-        for number, sample in enumerate(shown):
-            if len(sample) == 1:
-                imported.omissions.add("samples without any field", str(sample["__key__"]))
-                continue
-            if args.rekey:
-                sample["__key__"] = f"{number:09d}"
-            try:
-                writer.write(sample)
-            except ValueError as error:
-                where = f"{_shown(args.sources)}: sample {number}"
-                raise ValueError(f"{where}: {error}") from error
-            keys.note(sample["__key__"])
-        keys.count(imported.omissions)
-    list_omissions(imported.omissions.lines())
-    for line in imported.omissions.remarks():
+    done = import_shards(args.sources, args.output, args.kind, options, **_writer_options(args))
+    list_omissions(done.omissions.lines())
+    for line in done.omissions.remarks():
         complain(f"kept, look at them: {line}")
-    total = sum(shard["nsamples"] for shard in writer.shardlist)
-    note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
+    total = sum(shard["nsamples"] for shard in done.entries)
+    note(f"{done.spec}: {len(done.entries)} shards, {total} samples")
     return DONE
-
-
-@contextmanager
-def _complete_shards_named(writer: ShardWriter, spec: str) -> Iterator[None]:
-    """Context manager that names the complete shards if its block fails, and how to go on."""
-    try:
-        yield
-    except BaseException:
-        if writer.shardlist:
-            first, last = (writer.shardlist[number]["url"] for number in (0, -1))
-            note(
-                f"{spec}: not written; {len(writer.shardlist)} complete shards stay, {first} to "
-                f"{last}. Once the cause is mended, the same command with --resume goes on after "
-                f"them (--strict may be left out); else remove them and {spec}.journal"
-            )
-        raise
 
 
 def _classes(text: str | None) -> list[str] | str | None:
@@ -203,11 +142,6 @@ def _classes(text: str | None) -> list[str] | str | None:
     if not names or twice is not None:
         raise ValueError(f"--classes: expected different names, got {twice or text!r:.80}")
     return names
-
-
-def _shown(sources: list[str]) -> str:
-    more = len(sources) - 1
-    return f"{sources[0]} and {more} more" if more else sources[0]
 
 
 def _pair(text: str, what: str) -> tuple[str, str]:
@@ -280,51 +214,35 @@ def add_import(commands: Any) -> None:
 def export(args: Arguments) -> int:
     """Write a dataset as files or as a table, or its indexes as a pack."""
     from wids.base.omissions import Omissions
-    from wids.pack.packformat import PACK_SUFFIX, is_pack_name
-    from wids.specs.sources import load_spec
-    from wids.tools.exporters import export_files, export_members, export_table
-    from wids.views.opening import is_joined, shards_and_rows
+    from wids.pack.packformat import is_pack_name
+    from wids.tools.exporters import export_samples
 
     if args.output == "-":
         raise ValueError("-: an export is a folder, a table or a pack, not a stream; name one")
+    rules = rules_given(args)
     if is_pack_name(args.output):
+        from wids.specs.sources import load_spec
+        from wids.tools.packing import write_pack
+        from wids.views.opening import refuse_view
+
         if args.members or args.values or args.strict:
             raise ValueError(f"{args.output}: a pack takes no --members, --values and --strict")
         refuse_view(
             args.spec,
             "only specs of shards can be packed; write its samples as shards (wids reshard)",
         )
-        write_pack(load_spec(args.spec, options=rules_given(args) or None), args.output)
-        return DONE
-    output = Path(args.output)
-    is_table = output.suffix.lower() in _TABLES
-    is_folder = not output.suffix or output.is_dir() or args.output.endswith("/")
-    if not (is_table or is_folder):
-        raise ValueError(
-            f"{args.output}: expected a table ({', '.join(_TABLES)}), a pack ({PACK_SUFFIX}) or a "
-            "folder; end a folder's name in '/' if it has a dot"
+        note_packed(
+            args.output, write_pack(load_spec(args.spec, options=rules or None), args.output)
         )
-    if args.members and (not is_table or args.values):
-        raise ValueError("--members: makes a table of places, without values; name a table")
+        return DONE
     omissions = Omissions(strict=args.strict)
-    rules = rules_given(args)
     # Of members, only the tar indexes are read.
     remote = "range" if args.members else "whole"
     with wids.open(args.spec, transformations=[], remote=remote, **rules) as samples:
-        if not len(samples):
-            raise ValueError(f"{args.spec}: holds no samples, nothing was written")
-        if is_table and not args.members:
-            note(f"{output}: {export_table(samples, output, args.values, omissions)} rows")
-        elif args.members and is_joined(samples):
-            raise ValueError(f"{args.spec}: is a join, whose members lie in several datasets")
-        else:
-            dataset, rows = samples, None
-            if not is_joined(samples):
-                dataset, rows = shards_and_rows(samples, transformations=[])
-            if args.members:
-                note(f"{output}: {export_members(dataset, output, rows=rows)} members")
-            else:
-                note(f"{output}: {export_files(dataset, output, omissions, rows=rows)} files")
+        count, what = export_samples(
+            samples, args.output, values=args.values, members=args.members, omissions=omissions
+        )
+    note(f"{args.output}: {count} {what}")
     list_omissions(omissions.lines())
     return DONE
 
@@ -369,8 +287,8 @@ def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
     import numpy as np
 
+    from wids.specs.newspec import spec_path_for
     from wids.tools import reshard as resharding
-    from wids.tools.copyspec import spec_path_for
 
     for pattern in _shares(args):
         new = Path(spec_path_for(pattern))
@@ -412,29 +330,20 @@ def reshard(args: Arguments) -> int:
 
 
 def _opened(args: Arguments) -> Any:
-    """Open the dataset or the saved view whose samples are copied."""
-    from wids.views.opening import is_joined, is_saved_view, shards_and_rows
-    from wids.views.viewable import ShardListDataset
+    """Open the samples that are copied, those of one dataset as a choice of it."""
+    from wids.views.opening import is_joined, shards_and_rows
 
     options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
-    saved = [source for source in args.specs if is_saved_view(source)]
-    if saved and len(args.specs) > 1:
-        raise ValueError(
-            f"{saved[0]}: a saved view is resharded alone; to join several, save a view that "
-            "appends them"
-        )
-    if saved:
-        view = wids.open(saved[0], transformations=[], **options)
-        if is_joined(view):
-            return view
-        dataset, rows = shards_and_rows(view, transformations=[], **options)
-        return dataset if rows is None else dataset.select(rows)
-    specs = args.specs if len(args.specs) > 1 else args.specs[0]
-    return ShardListDataset(specs, transformations=[], **options)
+    source = args.specs if len(args.specs) > 1 else args.specs[0]
+    view = wids.open(source, transformations=[], **options)
+    if is_joined(view):
+        return view
+    dataset, rows = shards_and_rows(view, transformations=[], **options)
+    return dataset if rows is None else dataset.select(rows)
 
 
 def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
-    from wids.tools.copyspec import spec_path_for
+    from wids.specs.newspec import spec_path_for
 
     for path, error in done.failures.items():
         complain_of(str(path), "failed", message_of(error))

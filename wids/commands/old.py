@@ -7,7 +7,6 @@ from typing import Any
 
 import wids
 from wids.commands.look import write_field
-from wids.commands.make import refuse_view
 from wids.commands.terminal import DONE, Arguments, add_command, add_rules, note, out, rules_given
 
 __all__ = ["add_sample", "add_update"]
@@ -17,6 +16,7 @@ def update(args: Arguments) -> int:
     """Change the name, base or folders of a spec."""
     from wids.base.files import refuse_url
     from wids.specs.specedit import edit_spec
+    from wids.views.opening import refuse_view
 
     refuse_url(Path(args.filename))
     wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}

@@ -91,7 +91,7 @@ def add_map(commands: Any) -> None:
 
 def map_(args: Arguments) -> int:
     """Write what a function makes of all samples."""
-    from wids.tools.copyspec import spec_path_for
+    from wids.specs.newspec import spec_path_for
     from wids.tools.fieldcommand import FieldCommand, NamedFunction
     from wids.tools.mapping import map_samples
 

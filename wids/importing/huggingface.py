@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wids.base.omissions import Omissions
 from wids.base.optional import load
-from wids.codecs.formats import encode_field
-from wids.importing.layout import Blob, ColumnMapping, is_label, media_columns, sniffed
+from wids.importing.layout import ColumnMapping
 from wids.importing.options import Imported, ImportOptions, choose_split
+from wids.importing.tables import MEDIA, Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["is_saved_dataset", "load_saved", "open_huggingface", "open_saved"]
 
 _FILES = ("dataset_info.json", "dataset_dict.json")  # `save_to_disk` leaves one of them
-_BYTES = ("Image", "Audio", "Video", "Pdf")
-_ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
 
 
 def is_saved_dataset(folder: Path) -> bool:
@@ -103,19 +99,18 @@ def open_huggingface(
 
 def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported:
     """Open a dataset as `open_huggingface`, with files below `root` only if it is not None."""
-    datasets = load("datasets", "huggingface")
     features = dataset.features
     if features is None:
         raise ValueError("the dataset does not know its columns; call resolve_features() first")
-    kinds = {name: _kind_of(name, feature) for name, feature in features.items()}
     omissions = Omissions(strict=options.strict)
-    for name, kind in kinds.items():
-        if type(features[name]).__name__ in _BYTES:
+    for name, feature in features.items():
+        if type(feature).__name__ in MEDIA:
             # Decoding and encoding again would lose quality and take far longer.
-            dataset = dataset.cast_column(name, getattr(datasets, kind)(decode=False))
+            dataset = dataset.cast_column(name, type(feature)(decode=False))
     # A column of integers that is a class only by its name has no class names.
-    named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
-    classes = {name: features[name].names for name in named}
+    columns = Columns.of_schema(features.arrow_schema, "the dataset")
+    classes = columns.classes
+    kinds = dict.fromkeys(columns.names, "plain") | columns.kinds
     layout = ColumnMapping(kinds, options, "the dataset", omissions)
     told = {
         "info": dataset.info.description,
@@ -129,54 +124,15 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
     total = len(dataset) if hasattr(dataset, "__len__") else None
     # Without a format, rows have Python values in place of the user's tensors.
     dataset = dataset.with_format(None)
-    samples = _samples(dataset, features, layout, root)
+    samples = _samples(dataset, columns, layout, root)
     return Imported(samples, header, total, omissions=omissions)
 
 
 def _samples(
-    dataset: Any, features: Mapping[str, Any], layout: ColumnMapping, root: Path | None
+    dataset: Any, columns: Columns, layout: ColumnMapping, root: Path | None
 ) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(dataset):
         values: dict[str, Any] = {}
-        for name, value in row.items():
-            if type(features[name]).__name__ in _BYTES:
-                values |= media_columns(name, value, Path(), f"the dataset: row {number}", root)
-            else:
-                values[name] = _value(features[name], value)
+        for name, cell in row.items():
+            values |= columns.value(name, cell, Path(), f"the dataset: row {number}", root)
         yield layout.sample(number, values)
-
-
-def _kind_of(name: str, feature: Any) -> str:
-    """Return the kind of a column, as `ColumnMapping` names it."""
-    kind = type(feature).__name__
-    if kind == "ClassLabel":
-        return "label"
-    if kind in _BYTES:
-        return kind
-    if kind in _ARRAYS:
-        return "array"
-    if kind == "Value" and "binary" in feature.dtype:
-        return "bytes"
-    if kind == "Value" and "int" in feature.dtype and is_label(name):
-        return "label"
-    text = repr(feature)
-    if any(f"{each}(" in text for each in _BYTES) or "binary" in text:
-        raise ValueError(
-            f"the dataset: column {name!r} has bytes inside of {kind}, which cannot become a "
-            "field; give each a column of its own (Dataset.flatten does for structs, Dataset.map "
-            "for lists), or remove it (Dataset.remove_columns)"
-        )
-    return "plain"
-
-
-def _value(feature: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    kind = type(feature).__name__
-    if kind in _ARRAYS:
-        return Blob(".npy", encode_field(".npy", np.asarray(value, feature.dtype)))
-    if kind == "Value" and "binary" in feature.dtype:
-        return sniffed(value)
-    if kind == "ClassLabel":
-        return int(value)
-    return value

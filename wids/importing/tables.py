@@ -7,15 +7,26 @@ import json
 import math
 import re
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from wids.base.numbertext import is_exact_float
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.strictcsv import long_cells, misquoted
+from wids.codecs.formats import encode_field
 from wids.importing.importers import table_files
-from wids.importing.layout import ColumnMapping, is_label, media_columns, read_listed_file, sniffed
+from wids.importing.layout import (
+    Blob,
+    ColumnMapping,
+    is_label,
+    media_columns,
+    read_listed_file,
+    sniffed,
+)
 from wids.importing.options import (
     SORTED_CLASSES,
     Imported,
@@ -29,12 +40,100 @@ from wids.importing.options import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["open_tables", "read_rows"]
+__all__ = ["MEDIA", "Columns", "open_tables", "read_rows"]
 
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
 _MAX_CLASSES = 100_000  # a column with more distinct values is not a class
+# Types of `datasets` whose values are `{"bytes", "path"}`, and those of arrays.
+_BYTES = {"binary", "large_binary", "fixed_size_binary"}
+MEDIA = ("Image", "Audio", "Video", "Pdf")
+_ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table, as the types of Arrow and of the library `datasets` describe them.
+
+    Attributes:
+        names: Their names, in order; none for JSON lines, where rows may have different ones.
+        kinds: Kind of each column that is not plain, as `ColumnMapping` names it.
+        classes: Names of the classes of each column that states them.
+        dtypes: Type of the elements of each column of arrays.
+    """
+
+    names: list[str] = field(default_factory=list)
+    kinds: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_schema(cls, schema: Any, where: object) -> Columns:
+        """Return the columns of a schema of Arrow.
+
+        Args:
+            schema: The schema; its metadata have the types of `datasets`, if that made it.
+            where: Name of the table, for messages.
+
+        Raises:
+            ValueError: A column has bytes inside of lists or structs, or the metadata are damaged.
+        """
+        types = load("pyarrow", "parquet").types
+        columns = cls(list(schema.names))
+        _check_distinct(where, columns.names)
+        try:
+            told = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+            features = told.get("info", {}).get("features", {})
+            for column in schema:
+                name, feature = column.name, features.get(column.name)
+                feature = feature if isinstance(feature, dict) else {}
+                kind = feature.get("_type")
+                is_struct = types.is_struct(column.type)
+                if kind == "ClassLabel":
+                    columns.kinds[name] = "label"
+                    columns.classes[name] = list(feature["names"])
+                elif kind in _ARRAYS:
+                    columns.kinds[name], columns.dtypes[name] = "array", str(feature["dtype"])
+                elif is_struct and {each.name for each in column.type} == {"bytes", "path"}:
+                    columns.kinds[name] = kind if kind in MEDIA else "media"
+                elif str(column.type).partition("[")[0] in _BYTES:
+                    columns.kinds[name] = "bytes"
+                elif types.is_integer(column.type) and is_label(name):
+                    columns.kinds[name] = "label"
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{where}: the metadata of the library 'datasets' in it cannot be read "
+                f"({error!r:.80}), so that class names would be lost; write the file again"
+            ) from error
+        for column in schema:
+            if column.name not in columns.kinds and "binary" in str(column.type):
+                raise ValueError(
+                    f"{where}: column {column.name!r} has bytes inside of {column.type}, which "
+                    "cannot become a field; give each a column of its own (in `datasets`, "
+                    "Dataset.flatten does for structs, Dataset.map for lists), or remove it"
+                )
+        return columns
+
+    def value(self, name: str, cell: Any, folder: Path, where: str, root: Path | None) -> Any:
+        """Return the columns that `ColumnMapping` takes for a value of one: itself, mostly.
+
+        Args:
+            name: The column.
+            cell: Its value.
+            folder: Base of relative paths in it.
+            where: The row, for messages.
+            root: Folder that these must not leave; None for any.
+        """
+        kind = self.kinds.get(name)
+        if kind in (*MEDIA, "media"):
+            return media_columns(name, cell, folder, where, root)
+        if cell is not None and kind == "bytes":
+            return {name: sniffed(cell)}
+        if cell is not None and kind == "array":
+            array = np.asarray(cell, self.dtypes[name])
+            return {name: Blob(".npy", encode_field(".npy", array))}
+        return {name: cell}
 
 
 def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
@@ -75,14 +174,17 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
         folders.append(source)
     if folders or len(paths) > 1:  # who names one file wants that one
         count_missing_parts(paths, omissions)
-    columns, kinds, classes = _described(paths[0])
+    columns = _described(paths[0])
+    kinds, classes = columns.kinds, columns.classes
     for path in paths:
-        found = _described(path) if path != paths[0] else (columns, kinds, classes)
+        found = _described(path) if path != paths[0] else columns
         for part in path.parent.parts:  # as in label=cat/part-0.parquet
             name, equals, _ = part.partition("=")
-            if equals and name not in found[0]:
+            if equals and name not in found.names:
                 omissions.add(f"tables whose column {name!r} is in the names of folders", str(path))
-        if (sorted(found[0]), *found[1:]) != (sorted(columns), kinds, classes):
+        if replace(found, names=sorted(found.names)) != replace(
+            columns, names=sorted(columns.names)
+        ):
             raise ValueError(
                 f"{path}: expected the columns, types and classes of {paths[0]}, found others; "
                 "import each by itself"
@@ -106,7 +208,7 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     header = {}
     if classes:
         header["classes"] = classes if len(classes) != 1 else next(iter(classes.values()))
-    samples = _samples(paths, folders, columns, kinds, classes, options, omissions)
+    samples = _samples(paths, folders, columns, options, omissions)
     return Imported(samples, header, omissions=omissions)
 
 
@@ -212,45 +314,11 @@ def _parquet(path: Path) -> Any:
         raise ValueError(f"{path}: cannot be read as Parquet ({error}); fetch it again") from error
 
 
-def _described(path: Path) -> tuple[list[str], dict[str, str], dict[str, list[str]]]:
-    """Return columns, kinds of those that are not plain, and names of classes, of a table.
-
-    JSON lines have no columns, which may differ by row; only Parquet has kinds and classes.
-    """
+def _described(path: Path) -> Columns:
     suffix = path.suffix.lower()
-    if suffix != ".parquet":
-        return [] if suffix == ".jsonl" else list(next(read_rows(path), {})), {}, {}
-    arrow = load("pyarrow", "parquet")
-    schema = _parquet(path).schema_arrow
-    names = list(schema.names)
-    _check_distinct(path, names)
-    try:  # the types that the library `datasets` notes
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        classes = {
-            name: list(feature["names"])
-            for name, feature in features.get("info", {}).get("features", {}).items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-        }
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: the metadata of the library 'datasets' in it cannot be read ({error!r:.80}), "
-            "so that class names would be lost; write the file again"
-        ) from error
-    kinds = dict.fromkeys(classes, "label")
-    for column in schema:
-        is_struct = arrow.types.is_struct(column.type)
-        if is_struct and {each.name for each in column.type} == {"bytes", "path"}:
-            kinds[column.name] = "media"  # the form of images and sound in `datasets`
-        elif str(column.type).partition("[")[0] in {"binary", "large_binary", "fixed_size_binary"}:
-            kinds[column.name] = "bytes"
-        elif arrow.types.is_integer(column.type) and is_label(column.name):
-            kinds[column.name] = "label"
-        elif "binary" in str(column.type):
-            raise ValueError(
-                f"{path}: column {column.name!r} has bytes inside of {column.type}, which cannot "
-                "become a field; give each a column of its own, or remove it"
-            )
-    return names, kinds, classes
+    if suffix == ".parquet":
+        return Columns.of_schema(_parquet(path).schema_arrow, path)
+    return Columns([] if suffix == ".jsonl" else list(next(read_rows(path), {})))
 
 
 def _class_names(
@@ -289,13 +357,12 @@ def _numeric_columns(paths: Sequence[Path]) -> set[str]:
 def _samples(
     paths: Sequence[Path],
     folders: Sequence[Path],
-    columns: Sequence[str],
-    kinds: Mapping[str, str],
-    classes: Mapping[str, Sequence[str]],
+    columns: Columns,
     options: ImportOptions,
     omissions: Omissions,
 ) -> Iterator[dict[str, Any]]:
     """Yield one sample per row, then count the files beside the tables that no row named."""
+    kinds, classes = columns.kinds, columns.classes
     numeric = _numeric_columns(paths) - set(options.fields) - {options.key, *kinds}
     numbers = {column: {name: i for i, name in enumerate(classes[column])} for column in classes}
     read: set[Path] = set()
@@ -317,15 +384,18 @@ def _samples(
             for name in (*files, *options.fields):
                 _check_column(where, name, row)
             values: dict[str, Any] = {}
-            for name in columns or row:  # other tables may have them in another order
+            for name in columns.names or row:  # other tables may have them in another order
                 cell = row[name]
                 kind = kinds.get(name)
-                if kind == "media":
-                    values |= media_columns(name, cell, path.parent, where, root)
-                    if cell is not None and cell["bytes"] is None and cell["path"] is not None:
+                if kind not in (None, "label"):
+                    values |= columns.value(name, cell, path.parent, where, root)
+                    if (
+                        kind in (*MEDIA, "media")
+                        and cell
+                        and cell["bytes"] is None
+                        and cell["path"]
+                    ):
                         read.add((path.parent / cell["path"]).resolve())
-                elif kind == "bytes":
-                    values[name] = None if cell is None else sniffed(cell)
                 elif name in numeric:
                     values[name] = json.loads(cell) if cell else None
                 elif kind == "label" and name in numbers and not isinstance(cell, int):

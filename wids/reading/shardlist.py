@@ -203,7 +203,7 @@ class ShardList:
         if unknown:
             nsamples = table.nsamples.copy()
             nsamples[unknown] = self._opener.count([table[row] for row in unknown], on_uncounted)
-            table = table.with_nsamples(nsamples)
+            table = table.with_columns(nsamples=nsamples)
         self.shards = table
         self._locator = Locator(table.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEPT_INDEX",
+    "USUAL_DIGESTS",
     "Build",
     "ShardRecord",
     "build_spec",
@@ -65,7 +66,7 @@ __all__ = [
 ]
 
 KEPT_INDEX = "kept_index"  # in an entry: the sidecar that is needed until a pack is made
-_USUAL_DIGESTS = ("md5",)  # what old readers know
+USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
 _INDEX_WRITERS = {"dali": write_dali_index, "energon": write_energon_index}
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
@@ -227,7 +228,7 @@ def _index_remote(
     width: int,
 ) -> ShardRecord | None:
     """Index a remote shard without fetching it; None if it has to be fetched."""
-    wanted = _USUAL_DIGESTS if digests is None else digests
+    wanted = USUAL_DIGESTS if digests is None else digests
     try:
         found = index_remote(url, fetcher, rules_of(dict(rules or {})), wanted, width)
     except (RangesNotServedError, BeyondEndError) as error:
@@ -252,7 +253,7 @@ def _index_whole(
         stored = stored_file(url, path)
         # Hash first: the sequential read brings the headers into memory, so a cold disk need not
         # seek for each of them.
-        wanted = _USUAL_DIGESTS if digests is None else digests
+        wanted = USUAL_DIGESTS if digests is None else digests
         found = {} if stored is None else hash_file(stored, wanted)
         index = TarIndex.from_tar(path, **(rules or {}), quiet=True)
         if sidecar:

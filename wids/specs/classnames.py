@@ -16,7 +16,7 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import AbsentError, DeniedError, FetchPolicy
 from wids.specs.locations import folder_of, join
 from wids.specs.merging import as_class_names, class_names, malformed_names, merged_classes
-from wids.specs.uniquekeys import unique_keys
+from wids.specs.rows import unique_keys
 
 __all__ = ["find_class_names", "names_beside", "parse_class_names", "warn_of_names_beside"]
 

@@ -15,7 +15,7 @@ from wids.specs.spec import DatasetSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["name_in_spec", "new_spec", "refuse_overwriting", "shard_entry"]
+__all__ = ["name_in_spec", "new_spec", "refuse_overwriting", "shard_entry", "spec_path_for"]
 
 _KIND = {"__kind__": "wids-shard-index-v1"}  # as the old widsindex wrote it
 _DIGEST_FIELDS = {kind.algorithm: name for name, kind in DIGESTS.items()}
@@ -75,6 +75,16 @@ def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
     if path.is_relative_to(home):
         return path.relative_to(home).as_posix()
     return str(path) if Path(shard).is_absolute() else Path(os.path.relpath(path, home)).as_posix()
+
+
+def spec_path_for(pattern: str) -> str:
+    """Return the path of the spec that belongs to shards of a pattern.
+
+    >>> spec_path_for("out/train-%06d.tar"), spec_path_for("%d.tar")
+    ('out/train.json', 'shards.json')
+    """
+    stem = re.sub(r"[-_.]?%0?\d*d\.tar$", "", pattern)
+    return f"{stem}shards.json" if not stem or stem.endswith("/") else f"{stem}.json"
 
 
 def refuse_overwriting(pattern: str, sources: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ from wids.specs.shardtable import (
 from wids.specs.textcolumns import TextColumn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "check_shard",
     "check_weight",
     "columns_if_plain",
+    "unique_keys",
 ]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
@@ -217,3 +221,27 @@ def check_weight(weight: Any, where: str) -> None:
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
     if weight is not None and not (number and 0 <= weight < float("inf")):
         raise SpecError(f"{where}: weight: expected a number from 0 on, found {weight!r:.80}")
+
+
+def unique_keys(source: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Return an `object_pairs_hook` for `json.loads` that refuses a key that stands twice.
+
+    Args:
+        source: The document, for messages.
+
+    >>> import json
+    >>> json.loads('{"classes": ["a"], "classes": ["b"]}', object_pairs_hook=unique_keys("a.json"))
+    Traceback (most recent call last):
+    wids.errors.SpecError: a.json: expected each key once in an object, found 'classes' twice
+    """
+
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise SpecError(
+                f"{source}: expected each key once in an object, found {twice!r:.80} twice"
+            )
+        return found
+
+    return checked

@@ -159,22 +159,13 @@ class ShardTable(Sequence[ShardRef]):
             extras = TextColumn.constant(next(iter(made.values())), len(self))
         else:
             extras = TextColumn(map(made.__getitem__, self.extras))
-        return self._with(extras=extras)
+        return self.with_columns(extras=extras)
 
-    def with_nsamples(self, nsamples: NDArray[np.int64]) -> ShardTable:
-        """Return the same table with other sample counts."""
-        return self._with(nsamples=nsamples)
+    def with_columns(self, **changed: Any) -> ShardTable:
+        """Return a table with other columns or another pack, by the names of the attributes.
 
-    def with_pack(self, pack: str) -> ShardTable:
-        """Return the same table, whose tar indexes are in a pack, in its order."""
-        return self._with(pack=pack)
-
-    def without_pack(self) -> ShardTable:
-        """Return the same table, without the pack of its tar indexes."""
-        return self if self.pack is None else self._with(pack=None)
-
-    def _with(self, **changed: Any) -> ShardTable:
-        """Return a table with other columns; the rest are shared, not copied: they never change."""
+        The rest are shared, not copied: they never change.
+        """
         names = ("urls", "nsamples", "filesize", "digests", "extras", "pack")
         return self.of_columns(**{name: getattr(self, name) for name in names} | changed)
 
@@ -187,7 +178,7 @@ class ShardTable(Sequence[ShardRef]):
             json.dumps({"pack": f"{self.pack}#{row}", **json.loads(text or "{}")})
             for row, text in rows
         )
-        return self._with(extras=TextColumn(texts), pack=None)
+        return self.with_columns(extras=TextColumn(texts), pack=None)
 
     def versions(self) -> Iterator[str]:
         """Yield `ShardRef.version` of each shard, without making the rows.

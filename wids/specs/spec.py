@@ -30,9 +30,9 @@ from wids.specs.rows import (
     check_shard,
     check_weight,
     columns_if_plain,
+    unique_keys,
 )
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
-from wids.specs.uniquekeys import unique_keys
 
 if TYPE_CHECKING:
     from wids.pack.packfile import Pack
@@ -198,7 +198,7 @@ class DatasetSpec:
             document["pack"] = self.shards.pack
         # Unknown keys are written back, since other programs may use them.
         document |= {key: value for key, value in self.header.items() if key not in document}
-        shards = self.shards.without_pack()
+        shards = self.shards.with_columns(pack=None)
         document["shardlist"] = [dict(shard) for shard in shards]
         # Indented, since people read specs, edit them and keep them under version control.
         return json.dumps(document, indent=2)
@@ -266,7 +266,8 @@ class _Parser:
         if listed := _as_list(document, "shardlist", source):
             table = self.shards(listed, source, base)
             if document.get("pack") is not None:
-                table = table.with_pack(self._beside("pack", document["pack"], folder, source))
+                pack = self._beside("pack", document["pack"], folder, source)
+                table = table.with_columns(pack=pack)
             inherited = _inherited(weight=document.get("weight"), name=name)
             tables.append(self._inheriting(table, inherited, source))
         for number, component in enumerate(_as_list(document, "datasets", source)):

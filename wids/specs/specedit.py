@@ -9,7 +9,7 @@ from wids.base.files import write_output
 from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.specs.locations import folder_of, join, natural_order
-from wids.specs.uniquekeys import unique_keys
+from wids.specs.rows import unique_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +92,9 @@ def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
     """
     first: dict[str, str] = {}
     for shard in shardlist:
-        old, file = shard["url"], _file_of(shard["url"])
+        old = shard["url"]
+        location, question_mark, query = old.partition("?")
+        file = location.rpartition("/")[2] + question_mark + query
         shard["url"] = f"{folder.rstrip('/')}/{file}" if folder else file
         # Without their folders, `a/0.tar` and `b/0.tar` would both be the shard of one of them.
         if first.setdefault(shard["url"], old) != old:
@@ -101,11 +103,6 @@ def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
                 f"{display_url(shard['url'])}; expected distinct file names: rename one of the two"
             )
     shardlist.sort(key=lambda shard: natural_order(str(shard["url"])))
-
-
-def _file_of(url: str) -> str:
-    location, question_mark, query = url.partition("?")
-    return location.rpartition("/")[2] + question_mark + query
 
 
 def rebase(shardlist: list[dict[str, Any]], source: str, base: str | None) -> str:

@@ -1,4 +1,7 @@
-"""Check of a dataset against its spec: headers, keys, sizes, digests, and fields on request."""
+"""Check of a dataset against its spec, and comparison of its keys with those of another.
+
+Headers, keys, sizes, digests, and on request each field.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+import wids
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
 from wids.base.shardref import ShardRef
@@ -18,11 +24,15 @@ from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.pack.packformat import digest_of
 from wids.reading.packedindexes import PackedIndexes
 from wids.specs.build import stored_file
+from wids.specs.indexrules import rules_of
+from wids.specs.sources import load_spec
 from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.foreign import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
+from wids.views.opening import is_saved_view
+from wids.views.storage import ChosenShard, chosen_shards, used_rows
 
 if TYPE_CHECKING:
     import os
@@ -30,13 +40,19 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from wids.views.storage import ChosenShard
     from wids.views.tables import TableRows
 
-__all__ = ["Fault", "check_shard", "check_shards", "check_table"]
+__all__ = [
+    "Checked",
+    "Fault",
+    "KeyDifference",
+    "check_dataset",
+    "check_shard",
+    "check_shards",
+    "compare_keys",
+]
 
 _PACK_AGAIN = "pack the dataset again (wids export)"
 _MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
@@ -64,6 +80,75 @@ class Fault:
         """Return the fault as a dict for JSON."""
         shown = {name: hide_credentials(text) for name, text in asdict(self).items()}
         return shown | {"shard": display_url(self.shard)}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Result of `check_dataset`.
+
+    Attributes:
+        num_shards: Number of shards that were checked.
+        num_tables: Number of joined tables that were checked.
+        faults: All faults and notes: those of the shards, in their order, then those of tables.
+    """
+
+    num_shards: int
+    num_tables: int
+    faults: list[Fault]
+
+
+def check_dataset(
+    source: str,
+    *,
+    headers: bool = True,
+    digests: bool = True,
+    decode: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    rules: Mapping[str, Any] | None = None,
+) -> Checked:
+    """Check the shards of a dataset, or those from which a saved view reads, and its tables.
+
+    Args:
+        source: A spec, folder, pattern, shard or saved view.
+        headers: As for `check_shards`.
+        digests: As for `check_shards`.
+        decode: Decode every field, and every value of joined tables.
+        cache_dir: As for `check_shards`.
+        workers: As for `check_shards`.
+        rules: `key_rule`, `grouping` and `concatenated`, in place of those of the spec.
+
+    Raises:
+        ValueError: Only digests are to be compared, and some shards have none.
+        WidsError: The spec or the view cannot be read.
+    """
+    rules = rules or {}
+    tables: list[list[Fault]] = []
+    if is_saved_view(source):
+        with wids.open(source, cache_dir=cache_dir, **rules) as view:
+            shards = chosen_shards(view)
+            if decode:
+                tables = [_check_table(table, rows) for table, rows in used_rows(view)]
+    else:
+        # Without opening it, so that shards that nobody can count are checked, too.
+        spec = load_spec(source, options=rules or None)
+        shards = [ChosenShard(shard, rules_of(spec.header)) for shard in spec.shards]
+    bare = sum(not shard.ref.digests for shard in shards)
+    if not headers and bare:
+        # Agreeing with nothing would look like agreement.
+        raise ValueError(
+            f"{source}: {bare} of {len(shards)} shards have no digest to compare with; note them "
+            "with wids create, or check the headers with wids check"
+        )
+    faults = check_shards(
+        shards,
+        headers=headers,
+        digests=digests,
+        decode=decode,
+        cache_dir=cache_dir,
+        workers=workers,
+    )
+    return Checked(len(shards), len(tables), faults + [each for found in tables for each in found])
 
 
 def check_shards(
@@ -259,7 +344,7 @@ def _cure_of_the_spec(what: str) -> str:
     return f"restore the shard if it {what}; else create the spec again (wids create)"
 
 
-def check_table(rows: TableRows, used: NDArray[np.int64]) -> list[Fault]:
+def _check_table(rows: TableRows, used: NDArray[np.int64]) -> list[Fault]:
     """Decode the texts and bytes in the rows of a table that belong to samples of a join.
 
     Args:
@@ -321,3 +406,46 @@ def decoding_problem(extension: str, data: Any) -> str | None:
     except Exception as error:  # noqa: BLE001 (any error of a decoder is a fault)
         return str(error) or repr(error)
     return None
+
+
+class KeyDifference(NamedTuple):
+    """What two sequences of samples have in common.
+
+    Attributes:
+        common: Number of samples whose key both have; a key counts as often as both have it.
+        first: Keys that only the first has, in its order.
+        second: Keys that only the second has, in its order.
+        same_order: Whether the common samples come in one order.
+    """
+
+    common: int
+    first: list[str]
+    second: list[str]
+    same_order: bool
+
+
+def compare_keys(first: Any, second: Any) -> KeyDifference:
+    """Compare the keys of two datasets or views; fields are not read.
+
+    Raises:
+        WidsError: Keys cannot be read.
+    """
+    alone = [_alone(first, second), _alone(second, first)]
+    only_first, only_second = first.keys_at(alone[0]), second.keys_at(alone[1])
+    shared = [
+        sequence.keys_at(np.delete(np.arange(len(sequence)), rows))
+        for sequence, rows in zip((first, second), alone, strict=True)
+    ]
+    return KeyDifference(len(shared[0]), only_first, only_second, shared[0] == shared[1])
+
+
+def _alone(samples: Any, other: Any) -> NDArray[np.int64]:
+    """Return the indexes of samples whose key another sequence lacks, or has less often."""
+    hashes, others = samples.key_hashes(), np.sort(other.key_hashes())
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    # The number of a sample among those of its key, from 0 on.
+    numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    counts = np.searchsorted(others, ordered, "right") - np.searchsorted(others, ordered)
+    alone: NDArray[np.int64] = np.sort(order[numbers >= counts])
+    return alone

@@ -5,7 +5,6 @@ What is lost are members in no sample, and keys of old spec entries.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from wids.errors import WidsError
 from wids.reading.shardlist import is_sharded
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
+from wids.specs.newspec import spec_path_for
 from wids.specs.shardtable import COLUMNS
 from wids.views.classes import stated_by_column
 from wids.views.plan import datasets_in, leaves_of
@@ -40,22 +40,11 @@ __all__ = [
     "note_entry_keys",
     "refuse_replacing_spec",
     "skipped_members",
-    "spec_path_for",
     "stores_class",
 ]
 
 # Keys of an entry that describe the shard itself, which new shards get again, and the spec's name.
 _ENTRY_KEYS = {*COLUMNS, "index", "pack", "name"}
-
-
-def spec_path_for(pattern: str) -> str:
-    """Return the path of the spec that belongs to shards of a pattern.
-
-    >>> spec_path_for("out/train-%06d.tar"), spec_path_for("%d.tar")
-    ('out/train.json', 'shards.json')
-    """
-    stem = re.sub(r"[-_.]?%0?\d*d\.tar$", "", pattern)
-    return f"{stem}shards.json" if not stem or stem.endswith("/") else f"{stem}.json"
 
 
 def header_of(samples: Any) -> dict[str, Any]:

@@ -25,10 +25,12 @@ from wids.base.urls import display_url
 from wids.catalogue.build import RESERVED, column_name
 from wids.catalogue.conditions import names_of_values
 from wids.catalogue.structures import quoted
+from wids.pack.packformat import PACK_SUFFIX
 from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
 from wids.views.joining import refuse_joined
+from wids.views.opening import is_joined, shards_and_rows
 from wids.views.plan import joined_names
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from wids.reading.shardlist import ShardList
     from wids.views.viewable import Viewable
 
-__all__ = ["export_files", "export_members", "export_table"]
+__all__ = ["export_files", "export_members", "export_samples", "export_table"]
 
 _REFUSED_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
 _REKEY = "give samples new keys first (wids reshard --rekey)"
@@ -55,6 +57,54 @@ _MEMBER_COLUMNS = {
     "size": "int64",
 }
 _GROUP_ROWS = 65_536  # of a row group in Parquet, which is held in memory
+
+
+def export_samples(
+    samples: Viewable,
+    output: str,
+    *,
+    values: Sequence[str] = (),
+    members: bool = False,
+    omissions: Omissions | None = None,
+) -> tuple[int, str]:
+    """Write samples as a table or as files, by the name of the output.
+
+    Args:
+        samples: A dataset, a view or a join.
+        output: A `.csv`, `.jsonl` or `.parquet` file; else a folder for files.
+        values: More columns of a table, as for `export_table`.
+        members: Write a table of members, as `export_members` does.
+        omissions: Counts what the output cannot hold.
+
+    Returns:
+        Number of what was written, and its name, such as "rows".
+
+    Raises:
+        ValueError: There are no samples, or the output and the options do not fit together.
+        WidsError: A shard cannot be read.
+    """
+    path = Path(output)
+    is_table = path.suffix.lower() in _TABLES
+    if not (is_table or not path.suffix or path.is_dir() or output.endswith("/")):
+        raise ValueError(
+            f"{output}: expected a table ({', '.join(_TABLES)}), a pack ({PACK_SUFFIX}) or a "
+            "folder; end a folder's name in '/' if it has a dot"
+        )
+    if members and (not is_table or values):
+        raise ValueError("--members: makes a table of places, without values; name a table")
+    if not len(samples):
+        raise ValueError(f"{samples!r}: holds no samples, nothing was written")
+    if is_table and not members:
+        return export_table(samples, path, values, omissions), "rows"
+    dataset: Any = samples
+    rows = None
+    if not is_joined(samples):
+        dataset, rows = shards_and_rows(samples, transformations=[])
+    elif members:
+        raise ValueError(f"{samples!r}: is a join, whose members lie in several datasets")
+    if members:
+        return export_members(dataset, path, rows=rows), "members"
+    return export_files(dataset, path, omissions, rows=rows), "files"
 
 
 def export_files(

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from wids.base.files import named_write_errors, write_output
 from wids.base.omissions import Omissions
-from wids.base.processes import cut_evenly, cut_runs, run_each
+from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.base.urls import display_url
 from wids.base.warn import warn
@@ -29,7 +30,7 @@ from wids.errors import WidsError
 from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, remove_set_aside, set_aside
 from wids.specs.merging import class_names, classes_by_column, without_classes
-from wids.specs.newspec import new_spec, refuse_overwriting
+from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
 from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
 from wids.tools.columnfile import ColumnFile
 from wids.tools.copyspec import (
@@ -39,7 +40,6 @@ from wids.tools.copyspec import (
     note_entry_keys,
     refuse_replacing_spec,
     skipped_members,
-    spec_path_for,
     stores_class,
 )
 from wids.views.joining import refuse_joined
@@ -199,22 +199,37 @@ def map_samples(
             check_none_left_out(samples, entries=target != "-")
     if target == "-":
         return _to_stream(make)
-    cuts = (
-        cut_runs(list(map(int, samples.lengths)), _LEAST_OF_A_PART)
-        if maxcount is None
-        else cut_evenly(len(samples), maxcount)
-    )
+    total = len(samples)
+    if maxcount is None:
+        cuts = _cut_runs(list(map(int, samples.lengths)), _LEAST_OF_A_PART)
+    else:
+        cuts = [range(start, min(start + maxcount, total)) for start in range(0, total, maxcount)]
     parts = [_Part(number, cut) for number, cut in enumerate(cuts)]
-    run = _Execution(resume, executor, workers)
+    run = partial(run_each, executor=executor, workers=workers, desc="mapping samples")
     if target.endswith(".tar"):
-        return _to_shards(make, parts, target, run, shard_options(**options))
+        return _to_shards(make, parts, target, run, shard_options(**options), resume=resume)
     column = ColumnFile(Path(target))
     refuse_joined(Path(target), samples)
     if options or rename or only_new or strict:
         raise ValueError(f"{target}: options of shards were given, and the output is a column")
     if function is None:
         raise ValueError(f"{target}: expected a function that returns the values of the column")
-    return _to_column(make, parts, column, run)
+    return _to_column(make, parts, column, run, resume=resume)
+
+
+def _cut_runs(lengths: Sequence[int], least: int) -> list[range]:
+    """Return ranges of whole shards, each but the last with at least `least` samples.
+
+    >>> _cut_runs([3, 1, 1, 4], 2)
+    [range(0, 3), range(3, 5), range(5, 9)]
+    """
+    parts, start, stop = [], 0, 0
+    for length in lengths:
+        stop += length
+        if stop - start >= least:
+            parts.append(range(start, stop))
+            start = stop
+    return [*parts, range(start, stop)] if start < stop else parts
 
 
 @dataclass(frozen=True)
@@ -228,27 +243,6 @@ class _Part:
     def rows(self) -> NDArray[np.int64]:
         """The indexes as an array."""
         return np.arange(self.indexes.start, self.indexes.stop, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class _Execution:
-    """Options of a run: whether to resume, and on which executor or number of processes."""
-
-    resume: bool
-    executor: Executor | None
-    workers: int | None
-
-    def each(
-        self, function: Callable[[_Part], Any], parts: Sequence[_Part], done: Callable[..., object]
-    ) -> list[Any]:
-        return run_each(
-            function,
-            parts,
-            executor=self.executor,
-            workers=self.workers,
-            desc="mapping samples",
-            done=done,
-        )
 
 
 class _Maker:
@@ -423,13 +417,10 @@ class _ShardMaker:
     def path(self, part: _Part) -> Path:
         return Path(self._pattern % part.number)
 
-    def identity(self, part: _Part) -> str:
-        return self._make.identity(part)
-
     def __call__(self, part: _Part) -> dict[str, Any]:
         """Write the shard; return its counts, and its spec entry unless no sample is left."""
         path = self.path(part)
-        identity = self.identity(part)  # fails, if it does, before there is a file
+        identity = self._make.identity(part)  # fails, if it does, before there is a file
         counts = _no_counts()
         shard = NewShard(path, self._options)
         try:
@@ -444,7 +435,13 @@ class _ShardMaker:
 
 
 def _to_shards(
-    make: _Maker, parts: list[_Part], pattern: str, run: _Execution, options: ShardOptions
+    make: _Maker,
+    parts: list[_Part],
+    pattern: str,
+    run: Callable[..., list[Any]],
+    options: ShardOptions,
+    *,
+    resume: bool,
 ) -> MapResult:
     ShardWriter(pattern).abandon()  # checks the pattern, and writes nothing
     refuse_overwriting(pattern, (shard.ref.url for shard in chosen_shards(make.samples)))
@@ -452,7 +449,7 @@ def _to_shards(
     spec = Path(spec_path_for(pattern))
     journal = Journal(spec.with_name(f"{spec.name}.mapping"))
     write = _ShardMaker(make, pattern, options)
-    if not run.resume:
+    if not resume:
         journal.remove()
     begun = make.begun(options)
     refuse_other_options(pattern, journal.begun, begun)
@@ -460,7 +457,7 @@ def _to_shards(
     found = {}
     for part in parts:
         row = noted.get(write.path(part).name)
-        if row is None or row.get("of") != write.identity(part):
+        if row is None or row.get("of") != make.identity(part):
             continue
         entry, path = row.get("entry"), write.path(part)
         if entry is None or (path.is_file() and path.stat().st_size == entry["filesize"]):
@@ -476,7 +473,7 @@ def _to_shards(
             found[part.number] = outcome
             journal.note({**outcome, "url": write.path(part).name})
 
-    outcomes = run.each(write, missing, note)
+    outcomes = run(write, missing, done=note)
     failures = {
         str(write.path(part)): outcome
         for part, outcome in zip(missing, outcomes, strict=True)
@@ -514,7 +511,7 @@ def _to_shards(
         warn_of_names_beside(spec, header)
         header |= {"name": spec.stem, "lineage": getattr(make.samples, "lineage", None)}
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
-        if old is not None or run.resume:
+        if old is not None or resume:
             remove_set_aside(spec)
         journal.remove()
         warn_of_older(pattern, len(parts))
@@ -582,9 +579,16 @@ class _ValuesMaker:
                 yield self._make.samples.key_at(index), value
 
 
-def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Execution) -> MapResult:
+def _to_column(
+    make: _Maker,
+    parts: list[_Part],
+    column: ColumnFile,
+    run: Callable[..., list[Any]],
+    *,
+    resume: bool,
+) -> MapResult:
     write = _ValuesMaker(make, column)
-    if not run.resume:
+    if not resume:
         shutil.rmtree(write.folder, ignore_errors=True)
     write.folder.mkdir(parents=True, exist_ok=True)
     begun, journal = make.begun({}), Journal(write.folder / "begun")
@@ -592,7 +596,7 @@ def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Execu
     finished = ((write.path(part), part.rows) for part in parts if write.path(part).exists())
     refuse_other_sources(journal.begun, begun, make.samples, finished)
     journal.note({"begun": begun})
-    outcomes = run.each(write, parts, lambda *_: None)
+    outcomes = run(write, parts)
     done = MapResult(
         failures={
             f"samples {part.indexes.start} to {part.indexes.stop - 1}": outcome

@@ -17,16 +17,11 @@ from wids.ordering.permute import derive_key, permute
 from wids.reading.shardlist import is_sharded
 from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, is_left_over, remove_set_aside, set_aside
-from wids.specs.newspec import new_spec, refuse_overwriting
+from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
 from wids.tools.copying import Part, PartWriter, Target, plan_parts
-from wids.tools.copyspec import (
-    header_of,
-    note_entry_keys,
-    refuse_replacing_spec,
-    spec_path_for,
-)
+from wids.tools.copyspec import header_of, note_entry_keys, refuse_replacing_spec
 from wids.views.plan import Add, Slot, Source, has_function, slots_of
 from wids.views.storage import chosen_shards
 from wids.views.tables import TableRows
@@ -42,15 +37,7 @@ if TYPE_CHECKING:
 
     from wids.views.viewable import Viewable
 
-__all__ = [
-    "Resharded",
-    "has_function",
-    "header_of",
-    "reshard",
-    "shuffled",
-    "spec_path_for",
-    "split_order",
-]
+__all__ = ["Resharded", "reshard", "shuffled", "split_order"]
 
 
 @dataclass(frozen=True)

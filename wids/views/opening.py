@@ -33,11 +33,10 @@ from wids.base.warn import held_warnings, warn
 from wids.errors import SpecError
 from wids.specs.indexrules import USUAL_RULES, rules_of
 from wids.specs.locations import folder_of, join
-from wids.specs.rows import check_location
+from wids.specs.rows import check_location, unique_keys
 from wids.specs.shardtable import MOST_SAMPLES
 from wids.specs.sources import find_shards, read_document
 from wids.specs.spec import DatasetSpec
-from wids.specs.uniquekeys import unique_keys
 from wids.views.classes import other_classes
 from wids.views.plan import (
     Add,
@@ -69,7 +68,7 @@ from wids.views.viewable import ShardListDataset, View, Viewable, concat, facts_
 if TYPE_CHECKING:
     from wids.views.tables import TableRows
 
-__all__ = ["Open", "is_joined", "is_saved_view", "open", "shards_and_rows"]
+__all__ = ["Open", "is_joined", "is_saved_view", "open", "refuse_view", "shards_and_rows"]
 
 Open = Callable[..., Viewable]
 
@@ -237,6 +236,17 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
 def is_saved_view(source: Any) -> bool:
     """Return whether a location names a saved view."""
     return _saved_document(source) is not None
+
+
+def refuse_view(source: str, cure: str) -> None:
+    """Raise ValueError if a location names a saved view, which is no spec.
+
+    Args:
+        source: The location.
+        cure: End of the message: what to do in its place.
+    """
+    if is_saved_view(source):
+        raise ValueError(f"{source}: is a saved view, and {cure}")
 
 
 def is_joined(samples: Any) -> bool:
