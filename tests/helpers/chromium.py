@@ -63,8 +63,16 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 def wait_until(page: Any, condition: str) -> None:
     """Wait until a JavaScript expression is true; the page forbids playwright's own way."""
+    # It is looked at in the browser, since each question from here takes time of three processes.
+    waiting = f"""(async () => {{
+        const end = performance.now() + 1000;
+        while (!({condition})) {{
+            if (performance.now() > end) return false;
+            await new Promise((resolve) => setTimeout(resolve, 20));
+        }}
+        return true;
+    }})()"""
     end = time.monotonic() + WAIT_MILLISECONDS / 1000
-    while not page.evaluate(condition):
+    while not page.evaluate(waiting):
         if time.monotonic() > end:
             raise TimeoutError(condition)
-        time.sleep(0.02)
