@@ -18,7 +18,8 @@ from matplotlib.path import Path as Polygon
 
 import wids
 from wids.browse.fieldreader import FieldReader, LocatedSample
-from wids.browse.maps import VectorVisitor, inside_polygon, principal_plane
+from wids.browse.maps import inside_polygon, principal_plane
+from wids.browse.vectors import VectorVisitor
 from wids.reading.shardlist import ShardList
 
 

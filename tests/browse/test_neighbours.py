@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.browse import neighbours
-from wids.browse.maps import VectorVisitor
 from wids.browse.neighbours import NearestFew, NeighbourVisitor, groups_of, nearest_few
+from wids.browse.vectors import VectorVisitor
 
 TOTAL = 240
 COPIES = {17: 203, 18: 60, 61: 60}  # which are the vectors of others, but for a little noise
@@ -164,6 +165,20 @@ def test_zeros_have_no_direction_and_are_left_out(tmp_path: Path) -> None:
     assert sorted(indexes(far)) == [n for n in range(40) if n not in (4, 9)]
     for page in (near, far):
         assert page["comparing"]["about"]["left_out"] == {"with zeros alone": 2}
+
+
+def test_what_is_still_compared_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While vectors are compared, a selection of near-duplicates is an error, and not empty."""
+    may_go = Event()
+    monkeypatch.setattr(NeighbourVisitor, "visit", lambda _self, _number: may_go.wait())
+    monkeypatch.setattr(neighbours, "PATIENT_SECONDS", 0.0)
+    samples = [{"__key__": f"{n}", ".npy": npy(np.ones(3))} for n in range(2)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        answer = server.get("selection.json", near=".npy,1")
+        may_go.set()
+    assert (answer.status_code, "not compared yet" in answer.text) == (400, True)
 
 
 @given(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import re
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from importlib import resources
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -20,12 +21,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wids.base.urls import hide_credentials
-from wids.browse.columns import check_parameters
+from wids.browse.columns import ENDPOINTS, check_parameters
 from wids.browse.decoders import SIZES, TookLongError
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import FieldKey
 from wids.browse.guard import Guard
-from wids.browse.handlers import UnreadableSampleError
+from wids.browse.handlers import UnreadableSampleError, number_of
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.errors import WidsError
 from wids.log import logger
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from wids.browse.handlers import ApiHandlers
     from wids.display.thumbnails import Thumbnail
 
-__all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
+__all__ = ["UnsatisfiableRangeError", "exact", "make_app", "parse_range"]
 
 # Nineteen digits are enough for the size of any file, and few enough for int() to be fast.
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
@@ -92,11 +93,11 @@ _STATIC_TYPES = {
 }
 # A field that is opened as a page of its own must not run or load anything.
 _FIELD_POLICY = "default-src 'none'; sandbox"
-# Cached responses have the shard's version in their URL, so that a replaced shard is read again.
 _SOON_SECONDS = 1.0  # longest wait of a request that has `soon`
+# Cached responses have the shard's version in their URL, so that a replaced shard is read again.
 _KEPT = "private, max-age=86400, immutable"
+_MOST_EXACT = 1 << 53
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_DIGITS = 20
 
 
 def make_app(
@@ -109,20 +110,6 @@ def make_app(
         hosts: Names of this server in addition to those of the loopback.
         token: Secret that a first request must contain; None if none is required.
     """
-    questions = {
-        "dataset": handlers.dataset,
-        "page": handlers.page,
-        "sample": handlers.sample,
-        "picture": handlers.picture,
-        "shards": handlers.shards,
-        "facets": handlers.facets,
-        "groups": handlers.groups,
-        "overview": handlers.overview,
-        "turns": handlers.turns,
-        "map": handlers.map,
-        "words": handlers.words,
-    }
-    files = _static_files()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -131,14 +118,16 @@ def make_app(
 
     # Each file has a route of its own, so no path of a request is ever looked up in a folder.
     routes = [
-        Route("/", _file(files, "index.html")),
-        Route("/favicon.ico", _file(files, "icon.svg")),
-        *(Route(f"/static/{name}", _file(files, name)) for name in files),
-        *(_route(f"/api/{name}", name, _json_of(answer)) for name, answer in questions.items()),
-        _route("/thumb", "thumb", _thumbnail_of(handlers, files)),
-        _route("/raw", "raw", _raw_of(handlers)),
-        _route("/selection.json", "selection", _selection_of(handlers)),
+        Route("/", partial(_send_file, "index.html")),
+        Route("/favicon.ico", partial(_send_file, "icon.svg")),
+        *(Route(f"/static/{name}", partial(_send_file, name)) for name in _static_files()),
+        _route("/thumb", "thumb", partial(_send_thumbnail, handlers)),
+        _route("/raw", "raw", partial(_send_raw, handlers)),
+        _route("/selection.json", "selection", partial(_send_selection, handlers)),
     ]
+    for name in ENDPOINTS.keys() - {"thumb", "raw", "selection"}:
+        answer = partial(_send_json, getattr(handlers, name))
+        routes.append(_route(f"/api/{name}", name, answer))
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
 
 
@@ -170,76 +159,75 @@ async def _in_thread(call: Callable[..., T], *arguments: Any) -> T:
     A cancelled call is abandoned, so that the server can end while the call waits for another
     server.
     """
-    return await to_thread.run_sync(functools.partial(call, *arguments), abandon_on_cancel=True)
+    return await to_thread.run_sync(partial(call, *arguments), abandon_on_cancel=True)
 
 
+@cache
 def _static_files() -> dict[str, bytes]:
     """Return the static files of the page by name; a request can choose only among these."""
     folder = resources.files("wids.browse") / "static"
-    kept = (each for each in folder.iterdir() if _suffix(each.name) in _STATIC_TYPES)
+    kept = (each for each in folder.iterdir() if PurePath(each.name).suffix in _STATIC_TYPES)
     return {each.name: each.read_bytes() for each in kept}
 
 
-def _suffix(name: str) -> str:
-    return name[name.rfind(".") :]
+async def _send_file(name: str, _request: Request) -> Response:
+    # Not cached, as the files change with an update of the library and are small.
+    headers = {"Content-Type": _STATIC_TYPES[PurePath(name).suffix], "Cache-Control": "no-cache"}
+    return Response(_static_files()[name], headers=headers)
 
 
-def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
-    content, kind = files[name], _STATIC_TYPES[_suffix(name)]
-
-    async def send_file(_request: Request) -> Response:
-        # Not cached, as the files change with an update of the library and are small.
-        return Response(content, headers={"Content-Type": kind, "Cache-Control": "no-cache"})
-
-    return send_file
-
-
-def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
-    async def send_json(request: Request) -> Response:
-        # In a thread, because a shard may have to be opened or fetched.
-        found = await _in_thread(answer, request.query_params)
-        # JSON has no NaN, and a browser would refuse the whole response.
-        text = json.dumps(found, allow_nan=False, separators=(",", ":"))
-        return Response(text, media_type="application/json")
-
-    return send_json
+async def _send_json(
+    answer: Callable[[Mapping[str, str]], dict[str, Any]], request: Request
+) -> Response:
+    # In a thread, because a shard may have to be opened or fetched.
+    found = await _in_thread(answer, request.query_params)
+    # JSON has no NaN, and a browser would refuse the whole response.
+    text = json.dumps(exact(found), allow_nan=False, separators=(",", ":"))
+    return Response(text, media_type="application/json")
 
 
-def _selection_of(handlers: ApiHandlers) -> Endpoint:
-    async def send_selection(request: Request) -> Response:
-        document = await _in_thread(handlers.selection, request.query_params)
-        plain = _UNSAFE_IN_NAMES.sub("_", handlers.title)[-100:].strip("._") or "dataset"
-        headers = {"Content-Disposition": f'attachment; filename="{plain}-selection.json"'}
-        # Encoded by JSON's own defaults: surrogates of file names are escaped.
-        return Response(json.dumps(document), media_type="application/json", headers=headers)
+def exact(value: Any) -> Any:
+    """Return JSON in which the integers that JavaScript would round, beyond 2**53, are text.
 
-    return send_selection
+    >>> exact({"least": 3, "most": [2**53 + 1]})
+    {'least': 3, 'most': ['9007199254740993']}
+    """
+    if isinstance(value, dict):
+        return {name: exact(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(exact, value))
+    return str(value) if type(value) is int and abs(value) > _MOST_EXACT else value
+
+
+async def _send_selection(handlers: ApiHandlers, request: Request) -> Response:
+    document = await _in_thread(handlers.selection, request.query_params)
+    plain = _UNSAFE_IN_NAMES.sub("_", handlers.title)[-100:].strip("._") or "dataset"
+    headers = {"Content-Disposition": f'attachment; filename="{plain}-selection.json"'}
+    # Encoded by JSON's own defaults: surrogates of file names are escaped.
+    return Response(json.dumps(document), media_type="application/json", headers=headers)
 
 
 class _NotYetError(Exception):
     """A picture is still being drawn, and the request does not wait for it."""
 
 
-def _thumbnail_of(handlers: ApiHandlers, files: Mapping[str, bytes]) -> Endpoint:
-    async def send_thumbnail(request: Request) -> Response:
-        placeholder = files["broken.svg"]
-        try:
-            drawn, version = await _drawn(handlers, request)
-        except _NotYetError:
-            drawn, placeholder = None, files["later.svg"]
-        except (WidsError, OSError, ImportError):
-            drawn = None
-        # Errors are not cached, since they may be temporary, and neither are pictures of another
-        # version of the shard.
-        lasts = drawn is not None and version == request.query_params.get("v")
-        headers = {"Cache-Control": _KEPT} if lasts else {}
-        headers["Content-Security-Policy"] = _FIELD_POLICY
-        # A placeholder picture and not an HTTP error, since the request itself was valid.
-        if drawn is None:
-            return Response(placeholder, media_type="image/svg+xml", headers=headers)
-        return Response(drawn.data, media_type=drawn.media_type, headers=headers)
-
-    return send_thumbnail
+async def _send_thumbnail(handlers: ApiHandlers, request: Request) -> Response:
+    placeholder = "broken.svg"
+    try:
+        drawn, version = await _drawn(handlers, request)
+    except _NotYetError:
+        drawn, placeholder = None, "later.svg"
+    except (WidsError, OSError, ImportError):
+        drawn = None
+    # Errors are not cached, since they may be temporary, and neither are pictures of another
+    # version of the shard.
+    lasts = drawn is not None and version == request.query_params.get("v")
+    headers = {"Cache-Control": _KEPT} if lasts else {}
+    headers["Content-Security-Policy"] = _FIELD_POLICY
+    # A placeholder picture and not an HTTP error, since the request itself was valid.
+    if drawn is None:
+        return Response(_static_files()[placeholder], media_type="image/svg+xml", headers=headers)
+    return Response(drawn.data, media_type=drawn.media_type, headers=headers)
 
 
 async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | None, str]:
@@ -252,19 +240,19 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
         _NotYetError: It takes long, and the request has `soon`: a browser has few connections, and
             a slow picture would keep one from the others.
     """
-    size = _integer(request, "s")
+    query = request.query_params
+    size = number_of(query, "s")
     if size not in SIZES:
         raise ValueError(f"s: expected one of {SIZES}, got {size}")
-    version = request.query_params.get("v", "")
-    strip = request.query_params.get("strip") == "1"
-    index, field = _integer(request, "i"), _integer(request, "f")
-    kept = handlers.decoders.kept((FieldKey(index, version, field), size, strip))
+    version, strip = query.get("v", ""), query.get("strip") == "1"
+    key = FieldKey(number_of(query, "i"), version, number_of(query, "f"))
+    kept = handlers.decoders.kept((key, size, strip))
     if kept is not None:
         return kept, version
-    located, number = await _in_thread(_asked_for, handlers, request)
+    located, number = await _in_thread(handlers.field_of, query)
     if await request.is_disconnected():
         return None, located.version
-    asks_again = bool(request.query_params.get("soon"))
+    asks_again = bool(query.get("soon"))
     drawing = handlers.describer.drawn(located, number, size, strip=strip, asks_again=asks_again)
     if not asks_again:
         return await asyncio.wrap_future(drawing.result), located.version
@@ -278,29 +266,26 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
         raise _NotYetError from None
 
 
-def _raw_of(handlers: ApiHandlers) -> Endpoint:
-    async def send_raw(request: Request) -> Response:
-        located, number = await _in_thread(_asked_for, handlers, request)
-        field = located.field(number)
-        try:
-            asked = parse_range(request.headers.get("range"), field.nbytes)
-        except UnsatisfiableRangeError:
-            return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
-        start, stop = asked or (0, field.nbytes)
-        headers = _field_headers(located, number, save=request.query_params.get("save") == "1")
-        if located.version == request.query_params.get("v"):
-            headers["Cache-Control"] = _KEPT
-        headers["Content-Length"] = str(stop - start)
-        if asked is not None:
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{field.nbytes}"
-        status = 200 if asked is None else 206
-        # Otherwise the whole field would be read although no body is sent.
-        if request.method == "HEAD":
-            return Response(status_code=status, headers=headers)
-        chunks = _chunks(handlers, located, number, start, stop)
-        return StreamingResponse(chunks, status, headers)
-
-    return send_raw
+async def _send_raw(handlers: ApiHandlers, request: Request) -> Response:
+    located, number = await _in_thread(handlers.field_of, request.query_params)
+    field = located.fields[number]
+    try:
+        asked = parse_range(request.headers.get("range"), field.nbytes)
+    except UnsatisfiableRangeError:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
+    start, stop = asked or (0, field.nbytes)
+    headers = _field_headers(located, number, save=request.query_params.get("save") == "1")
+    if located.version == request.query_params.get("v"):
+        headers["Cache-Control"] = _KEPT
+    headers["Content-Length"] = str(stop - start)
+    if asked is not None:
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{field.nbytes}"
+    status = 200 if asked is None else 206
+    # Otherwise the whole field would be read although no body is sent.
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers)
+    pieces = handlers.reader.pieces(located, number, start, stop)
+    return StreamingResponse(_sent(pieces), status, headers)
 
 
 def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[str, str]:
@@ -312,34 +297,16 @@ def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[s
     # Old browsers read the ASCII name, others the encoded one. Both are escaped, so that a name
     # cannot add a header.
     plain = _UNSAFE_IN_NAMES.sub("_", name)[-100:]
-    exact = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
+    encoded = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
     return {
         "Accept-Ranges": "bytes",
-        "Content-Disposition": f"{shown}; filename=\"{plain}\"; filename*=UTF-8''{exact}",
+        "Content-Disposition": f"{shown}; filename=\"{plain}\"; filename*=UTF-8''{encoded}",
         "Content-Security-Policy": _FIELD_POLICY,
         "Content-Type": kind,
     }
 
 
-async def _chunks(
-    handlers: ApiHandlers, located: LocatedSample, number: int, start: int, stop: int
-) -> AsyncIterator[bytes]:
-    """Yield a field in pieces; each is read when the previous one was sent."""
-    pieces = handlers.reader.pieces(located, number, start, stop)
+async def _sent(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield pieces, each of which is read when the previous one was sent."""
     while (piece := await _in_thread(next, pieces, None)) is not None:
         yield piece
-
-
-def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[LocatedSample, int]:
-    """Return the located sample `i` and the field number `f` that a request names."""
-    located = handlers.reader.locate(_integer(request, "i"))
-    number = _integer(request, "f")
-    located.field(number)
-    return located, number
-
-
-def _integer(request: Request, name: str) -> int:
-    text = request.query_params.get(name, "")
-    if not text.isdecimal() or len(text) > _MOST_DIGITS:
-        raise ValueError(f"{name}: expected a number from 0 on, got {text[:40]!r}")
-    return int(text)

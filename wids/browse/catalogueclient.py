@@ -12,7 +12,6 @@ import pickle
 import signal
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.system import memory_size
+from wids.browse.keptbytes import KeptBytes
 from wids.browse.workerprocess import WorkerProcess
 from wids.errors import WidsError
 
@@ -37,7 +37,8 @@ _SOON_SECONDS = 0.3  # wait of a request for a build that may be finished at onc
 _ABANDONED_SECONDS = 60.0  # a build goes on as long as somebody asks
 _OPEN_SECONDS = 600.0  # longest wait for the files of the catalogue, which may be many
 _MOST_PATIENCE = 10  # times the processor time that a question has
-_MOST_KEPT = 16  # answers
+_KEPT_NBYTES = 256 << 20  # of the indexes in answers, beside some of what else is in each
+_ANSWER_NBYTES = 4 << 20
 # Questions without a text of a visitor, which take the longer the more fields there are.
 _OWN = {"facets", "overview", "words"}
 _OWN_PATIENCE = 10  # times the processor time of others
@@ -98,7 +99,6 @@ class CatalogueClient:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # of what is built
         self._turn = threading.Lock()  # of the process that answers
-        self._answers: OrderedDict[Any, Any] = OrderedDict()
         self._asked_at = time.monotonic()
         self._is_closed = False
         self._forget()
@@ -110,7 +110,7 @@ class CatalogueClient:
         self._told: dict[str, Any] = {}
         self._left_out: list[list[int]] = []
         self._num_fetched = len(self._reader.fetched_whole)
-        self._answers.clear()
+        self._answers: KeptBytes[Any, tuple[dict[str, Any], Integers]] = KeptBytes(_KEPT_NBYTES)
 
     @property
     def is_installed(self) -> bool:
@@ -172,14 +172,12 @@ class CatalogueClient:
         which = None if rows is None else hashlib.blake2b(data, digest_size=16).digest()
         key = call, repr(sorted(asked.items())), which
         with self._turn:
-            # Cleared by another thread, perhaps, which cannot make a kept answer wrong.
-            kept: tuple[dict[str, Any], Integers] | None = self._answers.pop(key, None)
+            answers = self._answers  # which another thread may replace meanwhile
+            kept = answers.get(key)
             answer, found_rows = kept or self._exchange(call, rows is not None, data, asked)
             needs = answer.get("needs")
-            if not (needs or "changed" in answer or "unreadable" in answer):
-                self._answers[key] = answer, found_rows
-                while len(self._answers) > _MOST_KEPT:
-                    self._answers.popitem(last=False)
+            if not (kept or needs or "changed" in answer or "unreadable" in answer):
+                answers.put(key, (answer, found_rows), _ANSWER_NBYTES + found_rows.nbytes)
         if joined is not None and not answer.get("by_position"):
             found_rows = joined.lefts(found_rows)
         if "failed" in answer:
@@ -278,7 +276,7 @@ class CatalogueClient:
                         self._asker.end()
                     self._left_out, self._is_built = left_out, True
                     self._headers |= set(headers)
-                    self._answers.clear()
+                    self._answers = KeptBytes(_KEPT_NBYTES)
         # Pickling raises AttributeError and TypeError for functions within functions and the like.
         except (
             *(EOFError, OSError, ValueError, RuntimeError),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from wids.browse.columns import Column, Columns, parameter_of, written
 from wids.catalogue.structures import quoted
@@ -13,7 +13,15 @@ from wids.display.safejson import safe_number, safe_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Facet", "count_fields", "count_shards", "find_facets", "label_of", "overview"]
+__all__ = [
+    "NumbersFacet",
+    "ValuesFacet",
+    "count_fields",
+    "count_shards",
+    "find_facets",
+    "label_of",
+    "overview",
+]
 
 _MOST_FACETS = 24
 _MOST_VALUES = 200  # of a column
@@ -26,24 +34,13 @@ _FAR = 3  # times the span of nearly all numbers; others are counted in the oute
 _EXACT = 1e15  # up to which edges are written as integers
 
 
-class Facet(Protocol):
-    """Protocol for a column whose values are counted.
-
-    Attributes:
-        name: The column.
-    """
-
-    name: str
-
-    def counts(self, cursor: Any, source: str) -> dict[str, Any]:
-        """Count the values in what is selected from, in the order of `as_dict`."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what is counted, as JSON."""
-
-
 class ValuesFacet:
     """A column whose values are counted one by one, the commonest first.
+
+    Args:
+        cursor: A connection with the table `samples`.
+        columns: Its columns.
+        name: The column.
 
     Attributes:
         name: The column.
@@ -67,7 +64,7 @@ class ValuesFacet:
         ]
 
     def counts(self, cursor: Any, source: str) -> dict[str, Any]:
-        """Count the values, and the samples without one."""
+        """Count the values in what is selected from, and the samples without one."""
         groups = dict(
             cursor.sql(
                 f"SELECT {self.name} AS value, count(*) FROM {source} GROUP BY value"
@@ -180,7 +177,7 @@ def label_of(value: Any, name: str | None = None) -> str:
 
 def find_facets(
     cursor: Any, columns: Columns, headers: Mapping[str, Sequence[Column]]
-) -> list[Facet]:
+) -> list[ValuesFacet | NumbersFacet]:
     """Return the columns to count: of few values, of numbers, and lengths of texts.
 
     Args:
@@ -204,7 +201,7 @@ def find_facets(
         few = distinct <= min(max(8, count / 2), _MOST_DISTINCT)
         if count:
             (words if few and longest <= _MOST_WORD else long).add(name)
-    values: list[Facet] = []
+    values: list[ValuesFacet] = []
     numbers: list[NumbersFacet] = []
     for column in plain:
         name = column.name

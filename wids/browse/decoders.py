@@ -136,7 +136,6 @@ class Job(Generic[T]):
         **options: Any,
     ) -> None:
         self.call = call
-        self.extension = extension
         self.nbytes = nbytes
         self.pieces = pieces
         self.parse = parse
@@ -174,10 +173,10 @@ class Decoders:
         self.limits = limits or DecoderLimits()
         self._quick = [_process(self.limits.nbytes) for _ in range(self.limits.processes)]
         self._patient = _process(self.limits.large_nbytes, _LOW_PRIORITY)
-        # Numbers of the idle quick processes, those that run before those that have to be started.
-        self._idle: queue.PriorityQueue[tuple[bool, int]] = queue.PriorityQueue()
-        for number in range(len(self._quick)):
-            self._idle.put((number > 0, number))
+        # The first process, and then the one that was used last, as the others may have to start.
+        self._idle: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
+        for process in reversed(self._quick):
+            self._idle.put(process)
         # Descriptions have threads of their own, so that they do not wait for a grid of pictures.
         self._pools = {
             call: DaemonThreadPool(_THREADS, "wids-decoder") for call in ("view", "thumbnail")
@@ -250,17 +249,15 @@ class Decoders:
                 self._leave(job)
                 return
             pieces = list(job.pieces()) if job.nbytes <= _MAX_READ_AHEAD_NBYTES else None
-            _, number = self._idle.get()
-            process, is_cold = self._quick[number], False
+            process = self._idle.get()
             try:
                 answer = _answer(process, job, pieces, self.limits.soon_seconds)
             except BaseException:
-                is_cold = True
                 with suppress(RuntimeError):  # the server ends
                     process.start()
                 raise
             finally:
-                self._idle.put((is_cold, number))
+                self._idle.put(process)
             if answer[0].get("error"):
                 self._leave(job)
             else:

@@ -94,7 +94,9 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if not self._is_ours(host_name(headers.get("host", ""))):
+        host = host_name(headers.get("host", ""))
+        # Numeric addresses are allowed, since DNS rebinding needs a name.
+        if host not in self._hosts and not (self._is_public and _is_address(host)):
             return PlainTextResponse(
                 "This server is not known by that name; open the URL that `wids browse` printed.\n",
                 400,
@@ -106,12 +108,6 @@ class Guard:
         if site in ("cross-site", "same-site") and mode != "navigate":
             return PlainTextResponse("Pages of other sites may not ask here.\n", 403)
         return None if self._token is None else self._unless_known(scope)
-
-    def _is_ours(self, host: str) -> bool:
-        if host in self._hosts:
-            return True
-        # Numeric addresses are allowed, since DNS rebinding needs a name.
-        return self._is_public and _is_address(host)
 
     def _unless_known(self, scope: Scope) -> Response | None:
         """Return a refusal without the token, or a redirect that sets the cookie, else None."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Mapping
@@ -18,10 +17,10 @@ from wids.browse.completion import completions, copies
 from wids.browse.decoders import LARGE, DecoderLimits, Decoders
 from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
-from wids.browse.maps import Maps, VectorVisitor
+from wids.browse.maps import Maps
 from wids.browse.neighbours import Neighbours
 from wids.browse.orders import Grid, Order, Shown, conditions_of, parse_indexes
-from wids.browse.overview import CheckReport, dataset_facts, shard_rows
+from wids.browse.overview import CheckReport, dataset_facts, shard_row
 from wids.browse.samplepages import Describer, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.display.conversation import read_turns
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
 
-__all__ = ["ApiHandlers", "UnreadableSampleError"]
+__all__ = ["ApiHandlers", "UnreadableSampleError", "number_of"]
 
 Query = Mapping[str, str]
 
@@ -100,9 +99,7 @@ class ApiHandlers:
         self.catalogue = CatalogueClient(self.reader, self.class_names, self.ask_limits)
         self.describer = Describer(self.reader, self.decoders, self.class_names, self.view_seconds)
         self._maps = Maps(self.reader, self.scans, self.catalogue)
-        self._neighbours = Neighbours(
-            self.scans, functools.partial(VectorVisitor, self.reader), self.reader.num_shards
-        )
+        self._neighbours = Neighbours(self.reader, self.scans)
         self._grid = Grid(
             self.reader,
             self.catalogue,
@@ -154,15 +151,16 @@ class ApiHandlers:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
         for _ in range(_MOST_TRIES):
             self._refresh()
-            start = max(0, _number(query, "at", 0))
-            count = min(_number(query, "count", 60), _MOST_TILES)
+            start = max(0, number_of(query, "at"))
+            count = min(number_of(query, "count", 60), _MOST_TILES)
             order, filtering, comparing = grid = self._grid.shown(query)
             indexes = order.slice(start, count)
-            shown = tiles(self.reader, enumerate(indexes, start), self.class_names)
+            located = tiles(self.reader, enumerate(indexes, start), self.class_names)
+            shown = [tile for tile, _ in located]
             # After the tiles, whose small fields are at hand now.
             looks = self._looks(any(tile["key"] is not None for tile in shown))
             look = look_named(query.get("look", ""), looks)
-            columns = add_contents(self.reader, shown, look)
+            columns = add_contents(self.reader, located, look)
             described = {
                 "total": order.size,
                 "look": look,
@@ -237,17 +235,26 @@ class ApiHandlers:
                 found["chosen"] = np.isin(found["indexes"], chosen).astype(int).tolist()
         return found
 
+    def field_of(self, query: Query) -> tuple[LocatedSample, int]:
+        """Return the located sample `i` and the number `f` of its field that a request names.
+
+        Raises:
+            LookupError: There is no such sample or field.
+        """
+        located = self.reader.locate(number_of(query, "i"))
+        number = number_of(query, "f")
+        located.field(number)
+        return located, number
+
     def turns(self, query: Query) -> dict[str, Any]:
         """Return turns of the conversation in field `f` of sample `i`, from turn `from` on.
 
         Raises:
             LookupError: The field is no conversation, or is compressed.
         """
-        located = self.reader.locate(_number(query, "i", 0))
-        number = _number(query, "f", 0)
-        field = located.field(number)
-        start = max(0, _number(query, "from", 0))
-        found = None
+        located, number = self.field_of(query)
+        field, found = located.fields[number], None
+        start = max(0, number_of(query, "from"))
         if not is_packed(field.extension):
             data = self.reader.read(located, number, 0, _MOST_TURNS_NBYTES)
             found = read_turns(data, start=start, whole=len(data) == field.nbytes)
@@ -265,7 +272,9 @@ class ApiHandlers:
         """
         self.reader.look_for_changes(at_all=True)
         self._refresh()
-        order, filtering, _ = self._grid.shown(query, patient=True)
+        order, filtering, comparing = self._grid.shown(query, patient=True)
+        if comparing is not None:
+            raise ValueError("near, far: vectors are not compared yet; ask again")
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
         ):
@@ -281,17 +290,17 @@ class ApiHandlers:
         if query.get("without"):
             unwanted = parse_indexes("without", query["without"], len(self.reader))
         samples: Any = self.reader.dataset
-        has_order = any(query.get(name) for name in ("sort", "near", "far"))
-        as_stored = not has_order and query.get("order", "stored") == "stored"
+        # As stored, and all of them.
         is_whole = order.size == len(self.reader) and filtering is None and self.chosen is None
-        if is_whole and as_stored and self.reader.joined is None and query.get("without"):
-            keys = self._keys_left_out(unwanted)
-            if keys is not None:
-                # What is left out is a short list, what is left is not.
-                base = view_document(samples, self.title)
-                count = len(self.reader) - len(unwanted)
-                named = {"wids_version": VERSION, "name": self.title, "nsamples": count}
-                return {**named, "made": _steps_of(query), "base": base, "exclude": keys}
+        is_whole = is_whole and query.get("order", "stored") == "stored"
+        if order.size > _MOST_SAVED and is_whole and self.reader.joined is None and len(unwanted):
+            # Those left out are listed, by their keys. When the document is opened, their number
+            # shows whether other samples have these keys, too.
+            keys = [self.reader.locate(index).key for index in unwanted.tolist()]
+            count = len(self.reader) - len(unwanted)
+            named = {"wids_version": VERSION, "name": self.title, "nsamples": count}
+            base = view_document(samples, self.title)
+            return {**named, "made": _steps_of(query), "base": base, "exclude": keys}
         if order.size > _MOST_SAVED:
             raise ValueError(
                 f"where: found {order.size} samples, and a document of the page holds "
@@ -304,30 +313,6 @@ class ApiHandlers:
         chosen = View(slots_of(samples)).select(rows)
         return view_document(chosen, self.title, _steps_of(query))
 
-    def _keys_left_out(self, unwanted: Integers) -> list[str] | None:
-        """Return the keys of unwanted samples; None if the document should list the wanted ones.
-
-        It should if many samples are left out, or if other samples have the same keys. If the
-        dataset has more samples than a document lists, the keys are returned in any case: when the
-        document is opened, their number shows whether other samples have them, too.
-        """
-        total = len(self.reader)
-        if total <= _MOST_SAVED and 2 * len(unwanted) > total:
-            return None
-        keys = [self.reader.locate(index).key for index in unwanted.tolist()]
-        if total > _MOST_SAVED:
-            return keys
-        wanted, found = set(keys), 0
-        for shard_index in range(self.reader.num_shards):
-            try:
-                index = self.reader.tar_index(shard_index)
-            except (WidsError, OSError):
-                return None
-            if index is None and self.reader.num_samples(shard_index):
-                return None
-            found += 0 if index is None else sum(key in wanted for key in index.keys)
-        return keys if found == len(keys) else None
-
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
 
@@ -339,7 +324,7 @@ class ApiHandlers:
         self._refresh()
         position, total = None, len(self.reader)
         if query.get("p"):
-            position = _number(query, "p", 0)
+            position = number_of(query, "p")
             order, filtering, *_ = self._grid.shown(query, patient=True)
             total = order.size
             if not 0 <= position < total:
@@ -347,12 +332,12 @@ class ApiHandlers:
                 raise LookupError(f"position {position} lies outside the {total} samples{more}")
             index = order.slice(position, 1)[0]
         else:
-            index = _number(query, "i", 0)
+            index = number_of(query, "i")
         from_front = index % max(total, 1) if position is None else index
         where = {"index": from_front, "position": position, "total": total}
         try:
             located = self.reader.locate(index)
-            page = sample_page(self.reader, located, self.describer, _number(query, "from", 0))
+            page = sample_page(self.reader, located, self.describer, number_of(query, "from"))
         except (WidsError, OSError) as error:
             # The position of an unreadable sample is known, so the page can link its neighbours.
             raise UnreadableSampleError(message_of(error), where) from error
@@ -368,9 +353,7 @@ class ApiHandlers:
             and `value_range`, as `wids.display.pixels.ArrayDrawing` has them, with the names of
             classes.
         """
-        located = self.reader.locate(_number(query, "i", 0))
-        number = _number(query, "f", 0)
-        located.field(number)
+        located, number = self.field_of(query)
         return self._picture_facts(located, self.describer.drawn(located, number, LARGE).result)
 
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
@@ -412,8 +395,10 @@ class ApiHandlers:
 
     def shards(self, query: Query) -> dict[str, Any]:
         """List some shards."""
-        count = min(_number(query, "count", 100), _MOST_ROWS)
-        rows = shard_rows(self.reader, _number(query, "from", 0), count, self._faults)
+        start = max(0, number_of(query, "from"))
+        stop = start + min(number_of(query, "count", 100), _MOST_ROWS)
+        shown = range(start, min(stop, self.reader.num_shards))
+        rows = [shard_row(self.reader, number, self._faults) for number in shown]
         return {"num_shards": self.reader.num_shards, "shards": rows}
 
     def facets(self, query: Query) -> dict[str, Any]:
@@ -499,7 +484,12 @@ def _steps_of(query: Query) -> list[str]:
     return made + picked + marked
 
 
-def _number(query: Query, name: str, default: int) -> int:
+def number_of(query: Query, name: str, default: int = 0) -> int:
+    """Return a whole number of a request.
+
+    Raises:
+        ValueError: It is none.
+    """
     text = query.get(name, "")
     # Long texts are refused first, since int() takes seconds for millions of digits.
     if not text:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections import Counter
 from contextlib import suppress
@@ -11,21 +9,17 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from wids.browse.columns import column_name
 from wids.browse.failures import message_of
-from wids.codecs.arrays import Windows, stack_npy
+from wids.browse.vectors import MOST_VECTOR_NBYTES, as_vector, document_in, is_document, vector_of
 from wids.codecs.formats import (
     OCTET_STREAM,
     Kind,
     field_kind,
-    format_suffix,
     media_type,
     wrapper_of,
 )
 from wids.codecs.headers import HEADER_FACTS, read_header
-from wids.display.arrayview import named_arrays
 from wids.display.conversation import read_turns
 from wids.display.fieldview import is_packed, outline_arrays
 from wids.display.safejson import safe_number, safe_text
@@ -33,21 +27,16 @@ from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    import numpy.typing as npt
-
-    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
+    from wids.browse.fieldreader import FieldReader, LocatedSample
 
 __all__ = [
     "LOOKS",
     "Looks",
-    "VectorsAtOnce",
     "add_contents",
     "find_looks",
     "look_named",
-    "vector_of",
-    "vectors_of",
 ]
 
 LOOKS = ("grid", "list", "chat", "text", "audio", "table")
@@ -56,9 +45,6 @@ _LOOK_SAMPLES = 6
 _LOOK_SHARDS = 8
 _MOST_FIELDS = 1_000  # of a sample
 _LOOK_VECTORS = 2
-_MOST_VECTOR_NBYTES = 64 << 10
-_VECTOR_FORMATS = (".npy", ".ten", ".tb")
-_MOST_DOCUMENT_NBYTES = 256 << 10
 # A list in JSON is a vector by its name, or if it is long and not of tokens, which are integers.
 _VECTOR_NAME = re.compile(r"emb|vec|feat|latent|umap|tsne|t-sne|pca", re.IGNORECASE)
 _LONG = 64
@@ -146,7 +132,7 @@ def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) 
     if number is None:
         return False
     field = located.fields[number]
-    if field.nbytes > _MOST_VECTOR_NBYTES or is_packed(field.extension):
+    if field.nbytes > MOST_VECTOR_NBYTES or is_packed(field.extension):
         return True
     try:
         return outline_arrays(field.extension, reader.read(located, number))[1]
@@ -157,27 +143,12 @@ def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) 
 def _vectors_of(reader: FieldReader, located: LocatedSample) -> Iterator[str]:
     for number, field in enumerate(located.fields):
         try:
-            if _is_document(field):
-                yield from _lists_in(_document(reader, located, number), field.extension)
+            if is_document(field):
+                yield from _lists_in(document_in(reader, located, number), field.extension)
             elif vector_of(reader, located, number) is not None:
                 yield field.extension
         except (WidsError, OSError):
             continue
-
-
-def _is_document(field: LocatedField) -> bool:
-    """Return whether a field is JSON, as values of joined tables are read, too."""
-    of_table = field.stored is not None and field.stored.nbytes < 0
-    return of_table or (field_kind(field.extension) == "json" and not wrapper_of(field.extension))
-
-
-def _document(reader: FieldReader, located: LocatedSample, number: int) -> Any:
-    if located.fields[number].nbytes > _MOST_DOCUMENT_NBYTES:
-        return None
-    try:
-        return json.loads(bytes(reader.read(located, number)))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _lists_in(document: Any, extension: str) -> Iterator[str]:
@@ -191,7 +162,7 @@ def _lists_in(document: Any, extension: str) -> Iterator[str]:
         plain = all(map(_PLAIN_STEP.fullmatch, path)) and name.isprintable() and "," not in name
         if len(name) > _MOST_NAME or not plain:
             continue
-        vector = _as_vector(value)
+        vector = as_vector(value)
         if vector is None:
             continue
         is_long = vector.size >= _LONG and any(isinstance(each, float) for each in value)
@@ -199,104 +170,9 @@ def _lists_in(document: Any, extension: str) -> Iterator[str]:
             yield name
 
 
-def _as_vector(value: Any) -> Any | None:
-    """Return a list of numbers as floats; None for anything else."""
-    if not isinstance(value, list) or len(value) < 2:
-        return None
-    if not all(type(each) in (int, float) for each in value):
-        return None
-    try:
-        with np.errstate(over="ignore"):
-            return np.array(value, "f8").astype("f4")
-    except OverflowError:
-        return None
-
-
-def vector_of(
-    reader: FieldReader, located: LocatedSample, number: int, path: tuple[str, ...] = ()
-) -> Any | None:
-    """Return a field, or a list at a path in it, as a vector of floats; None if it is none.
-
-    Raises:
-        WidsError: It cannot be read.
-    """
-    field = located.fields[number]
-    if _is_document(field):
-        value = _document(reader, located, number)
-        for step in path:
-            value = value.get(step) if isinstance(value, dict) else None
-        return _as_vector(value)
-    # Other arrays are packed or pickled, which takes a process of its own.
-    suffix = format_suffix(field.extension)
-    is_plain = suffix in _VECTOR_FORMATS and not is_packed(field.extension)
-    if not is_plain or field.nbytes > _MOST_VECTOR_NBYTES:
-        return None
-    data = bytes(reader.read(located, number))
-    try:
-        arrays = named_arrays(suffix, data)
-    except Exception:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
-        return None
-    if len(arrays) != 1:
-        return None
-    array = arrays[0][1]
-    return array.reshape(-1).astype("f4") if _is_vector(array.dtype, array.shape) else None
-
-
-def _is_vector(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return whether an array is a vector of numbers, even if it has more axes of length 1."""
-    return dtype.kind in "fiu" and max(shape, default=0) == math.prod(shape) > 1
-
-
-class VectorsAtOnce(NamedTuple):
-    """Vectors of many samples that were read together.
-
-    Attributes:
-        rows: Which of the samples have them; ascending.
-        vectors: Their vectors as floats; shape `(len(rows), width)`.
-        others: Which of the samples are to be read by `vector_of`; all others lack the field.
-    """
-
-    rows: npt.NDArray[np.int64]
-    vectors: np.ndarray
-    others: npt.NDArray[np.int64]
-
-
-def vectors_of(
-    reader: FieldReader, shard_index: int, indexes: npt.NDArray[np.int64], extension: str
-) -> VectorsAtOnce:
-    """Return the vectors of the samples of a local shard whose `.npy` fields have equal headers.
-
-    Args:
-        reader: The dataset.
-        shard_index: Number of the shard.
-        indexes: Indexes of some of its samples in the dataset.
-        extension: The field.
-
-    Raises:
-        WidsError: The shard cannot be opened.
-    """
-    everyone = np.arange(len(indexes))
-    none = VectorsAtOnce(everyone[:0], np.empty((0, 0), "f4"), everyone)
-    if format_suffix(extension) != ".npy" or is_packed(extension) or not len(indexes):
-        return none
-    found = reader.spans(shard_index, indexes, extension)
-    if found is None:
-        return none
-    memory, spans = found
-    sizes = spans[:, 1]
-    counts = np.bincount(sizes[(sizes > 0) & (sizes <= _MOST_VECTOR_NBYTES)])
-    if not counts.size:
-        return none._replace(others=np.flatnonzero(sizes >= 0))
-    is_usual = sizes == counts.argmax()
-    rows = np.flatnonzero(is_usual)
-    stacked = stack_npy(Windows([memory], [0, len(rows)], spans[rows]))
-    if stacked is None or not _is_vector(stacked.dtype, stacked.shape[1:]):
-        return none._replace(others=np.flatnonzero(sizes >= 0))
-    vectors = stacked.reshape(len(rows), -1).astype("f4")
-    return VectorsAtOnce(rows, vectors, np.flatnonzero((sizes >= 0) & ~is_usual))
-
-
-def add_contents(reader: FieldReader, tiles: Sequence[dict[str, Any]], look: str) -> list[str]:
+def add_contents(
+    reader: FieldReader, tiles: Iterable[tuple[dict[str, Any], LocatedSample | None]], look: str
+) -> list[str]:
     """Add to the tiles of a page what a look shows beside them.
 
     These are `values` of columns; `text`, `conversation` and `audio`, where the look shows them and
@@ -310,11 +186,9 @@ def add_contents(reader: FieldReader, tiles: Sequence[dict[str, Any]], look: str
     Returns:
         The names in SQL of the columns whose values were added.
     """
-    found: list[tuple[dict[str, Any], LocatedSample]] = []
-    for tile in tiles if look != "grid" else ():
-        if tile["key"] is not None:
-            with suppress(WidsError, OSError):  # which the tile has as its error
-                found.append((tile, reader.locate(tile["index"])))
+    if look == "grid":
+        return []
+    found = [(tile, located) for tile, located in tiles if located is not None]
     reader.fetch_ahead((located for _, located in found), lambda each: _fields_ahead(each, look))
     values: dict[int, dict[str, Any]] = {}
     for tile, located in found:
@@ -346,8 +220,8 @@ def _values_of(reader: FieldReader, located: LocatedSample) -> Iterator[tuple[st
                     200,
                 ),
             )
-        elif _is_document(field):
-            yield from _scalars(name, _document(reader, located, number))
+        elif is_document(field):
+            yield from _scalars(name, document_in(reader, located, number))
         elif kind in ("image", "audio", "video") and not wrapper_of(field.extension):
             facts = header_facts(reader, located, number)
             for fact in HEADER_FACTS[kind][:2]:

@@ -1,34 +1,27 @@
 """Map of a field of vectors: a point for each sample, by the two principal components.
 
-Of a large dataset, samples at even distances are taken, as many as fit a bounded memory. Vectors of
-two numbers are shown as they are.
+Vectors of two numbers are shown as they are.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.browse.catalogueclient import NotBuiltError
-from wids.browse.looks import vector_of, vectors_of
 from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
-from wids.errors import WidsError
+from wids.browse.vectors import VectorVisitor
 
 if TYPE_CHECKING:
     from wids.browse.catalogueclient import CatalogueClient
-    from wids.browse.fieldreader import FieldReader, LocatedSample
+    from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
-__all__ = ["Maps", "Plane", "VectorVisitor", "inside_polygon", "principal_plane"]
+__all__ = ["Maps", "Plane", "inside_polygon", "principal_plane"]
 
-_MOST_POINTS = 50_000
-_MOST_NUMBERS = 16_000_000  # of all vectors together, 4 bytes each
-_LOOK_SAMPLES = 6
-_ROWS_A_REQUEST = 256
 _FAR = 100  # times the median length; a longer vector is shortened to it
 _ITERATIONS = 20
 _BLOCK = 8  # vectors of the subspace; more than two, so that two become exact soon
@@ -117,105 +110,33 @@ def inside_polygon(points: np.ndarray, corners: np.ndarray) -> np.ndarray:
     return inside
 
 
-class VectorVisitor:
-    """Visitor that collects the vectors of one field.
+class MapVisitor:
+    """Visitor that reads the vectors of a field, and projects them after the last shard.
 
     Args:
         reader: The dataset.
-        field: Extension of the field, or name of a column of lists in JSON.
+        field: As for `VectorVisitor`.
 
     Attributes:
-        num_wanted: Samples whose vectors are read.
-        left_out: Number of these that have no point, by the reason.
+        source: Reads the vectors.
+        plane: The points; of vectors of several widths, those of the commonest.
     """
 
     def __init__(self, reader: FieldReader, field: str) -> None:
-        self.num_wanted = 0
-        self.left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
-        self._reader = reader
-        self._field, _, path = field.partition(":")
-        self._path = tuple(path.split(".")) if path else ()
-        self._by_width: dict[int, list[tuple[int, np.ndarray]]] = {}
-        self._room = _MOST_NUMBERS
-        self._wanted: Integers | None = None
-        self._lock = threading.Lock()
-        self._plane: Plane | None = None
+        self.source = VectorVisitor(reader, field)
+        self.plane = Plane(np.empty(0, np.int64), np.empty((0, 2)), 0, 0.0, 0)
+        self._last = reader.num_shards - 1
 
     def visit(self, shard_index: int) -> bool:
         """Read the vectors of one shard."""
-        reader = self._reader
-        if reader.tar_index(shard_index) is None:
-            return reader.num_samples(shard_index) == 0
-        first = reader.first_index(shard_index)
-        if self._wanted is None:
-            total = len(self._reader)
-            width = 1
-            for index in range(first, min(first + _LOOK_SAMPLES, total)):
-                vector = self._vector_at(self._reader.locate(index))
-                width = max(width, 0 if vector is None else vector.size)
-            count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
-            self._wanted = np.arange(count, dtype=np.int64) * total // count
-        ends = [first, first + reader.num_samples(shard_index)]
-        low, high = np.searchsorted(self._wanted, ends)
-        indexes = self._wanted[low:high]
-        for start in range(0, len(indexes), _ROWS_A_REQUEST):
-            self._read(shard_index, indexes[start : start + _ROWS_A_REQUEST])
-        return True
-
-    def _read(self, shard_index: int, indexes: Integers) -> None:
-        self.num_wanted += len(indexes)
-        found = vectors_of(self._reader, shard_index, indexes, self._field)
-        for index, vector in zip(indexes[found.rows].tolist(), found.vectors, strict=True):
-            self._add(index, vector)
-        self.left_out["no vector"] += len(indexes) - len(found.rows) - len(found.others)
-        located = [self._reader.locate(index) for index in indexes[found.others].tolist()]
-        self._reader.fetch_ahead(located, self._numbers)
-        for each in located:
-            self._add(each.index, self._vector_at(each))
-
-    def _add(self, index: int, vector: np.ndarray | None) -> None:
-        if vector is None or vector.size > self._room:
-            self.left_out["no vector"] += 1
-        elif not np.isfinite(vector).all():
-            self.left_out["NaN or infinite"] += 1
-        else:
-            self._room -= vector.size
-            self._by_width.setdefault(vector.size, []).append((index, vector))
-
-    def _numbers(self, located: LocatedSample) -> list[int]:
-        return [n for n, field in enumerate(located.fields) if field.extension == self._field]
-
-    def _vector_at(self, located: LocatedSample) -> np.ndarray | None:
         try:
-            found = (
-                vector_of(self._reader, located, n, self._path) for n in self._numbers(located)
-            )
-            return next(found, None)
-        except (WidsError, OSError):
-            return None
-
-    def plane(self) -> Plane:
-        """Return the points; of vectors of several widths, those of the commonest."""
-        with self._lock:
-            if self._plane is None:
-                indexes, vectors = self.take()
-                if not indexes.size:
-                    self._plane = Plane(indexes, np.empty((0, 2)), 0, 0.0, 0)
-                else:
+            return self.source.visit(shard_index)
+        finally:
+            if shard_index == self._last:
+                indexes, vectors = self.source.take()
+                if indexes.size:
                     points, share, far = principal_plane(vectors)
-                    self._plane = Plane(indexes, points, vectors.shape[1], share, far)
-            return self._plane
-
-    def take(self) -> tuple[Integers, np.ndarray]:
-        """Return the indexes and vectors of the commonest width, and keep none of them."""
-        if not self._by_width:
-            return np.empty(0, np.int64), np.empty((0, 0), np.float32)
-        width = max(self._by_width, key=lambda each: len(self._by_width[each]))
-        rows = sorted(self._by_width.pop(width), key=lambda row: row[0])
-        self.left_out["of another width"] = sum(map(len, self._by_width.values()))
-        self._by_width.clear()
-        indexes = np.array([index for index, _ in rows], np.int64)
-        return indexes, np.stack([vector for _, vector in rows])
+                    self.plane = Plane(indexes, points, vectors.shape[1], share, far)
 
 
 class Maps:
@@ -253,7 +174,7 @@ class Maps:
         if not progress["finished"]:
             done = f"{progress['shards_done']} of {progress['num_shards']} shards"
             raise ValueError(f"inside: the map is still read ({done}); reload the page")
-        plane = visitor.plane()
+        plane = visitor.plane
         corners = np.array(numbers, np.float64).reshape(-1, 2)
         found: Integers = plane.indexes[inside_polygon(plane.points, corners)]
         return found
@@ -277,7 +198,7 @@ class Maps:
                 told["columns"] = [facet["name"] for facet in facets["facets"]]
             if not progress["finished"]:
                 return {**progress, **told}
-            plane = visitor.plane()
+            plane = visitor.plane
             if colour and len(plane.indexes):
                 told["colours"], _ = self._catalogue.ask("colours", plane.indexes, column=colour)
         except NotBuiltError as error:
@@ -288,16 +209,16 @@ class Maps:
             "width": plane.width,
             "share": plane.share,
             "num_shortened": plane.num_shortened,
-            "num_wanted": visitor.num_wanted,
-            "left_out": {name: count for name, count in visitor.left_out.items() if count},
+            "num_wanted": visitor.source.num_wanted,
+            "left_out": {name: count for name, count in visitor.source.left_out.items() if count},
             "indexes": plane.indexes.tolist(),
             "places": [float(f"{each:.5g}") for each in plane.points.ravel().tolist()],
         }
 
-    def _visited(self, field: str, seconds: float) -> tuple[VectorVisitor, dict[str, Any]]:
+    def _visited(self, field: str, seconds: float) -> tuple[MapVisitor, dict[str, Any]]:
         scan = self._scans.get(
             ("map", field),
-            lambda: VectorVisitor(self._reader, field),
+            lambda: MapVisitor(self._reader, field),
             range(self._reader.num_shards),
         )
         scan.join(seconds)

@@ -8,18 +8,18 @@ once.
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
+from wids.browse.vectors import VectorVisitor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from wids.browse.maps import VectorVisitor
+    from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
@@ -158,7 +158,7 @@ class NeighbourVisitor:
     def __init__(self, source: VectorVisitor, num_shards: int) -> None:
         self.source = source
         self.indexes: Integers = np.empty(0, np.int64)
-        self.nearest = NearestFew(np.empty((0, 0), np.int64), np.empty((0, 0)))
+        self.nearest = NearestFew(np.empty((0, 1), np.int64), np.empty((0, 1)))
         self.width = 0
         self.num_zeros = 0
         self._num_shards = num_shards
@@ -224,17 +224,14 @@ class Neighbours:
     """Near-duplicates and outliers of a dataset, by its fields of vectors.
 
     Args:
+        reader: The dataset.
         scans: Background scans, which read and compare the vectors.
-        make: Makes the visitor that reads the vectors of a field.
-        num_shards: Number of shards.
     """
 
-    def __init__(self, scans: Scans, make: Callable[[str], VectorVisitor], num_shards: int) -> None:
+    def __init__(self, reader: FieldReader, scans: Scans) -> None:
+        self._reader = reader
         self._scans = scans
-        self._make = make
-        self._num_shards = num_shards
-        self._kept: OrderedDict[tuple[NeighbourVisitor, str], Singled] = OrderedDict()
-        self._lock = threading.Lock()
+        self._singled = lru_cache(_MOST_KEPT)(_singled)
 
     def asked(
         self, query: Mapping[str, str], *, patient: bool = False
@@ -266,10 +263,11 @@ class Neighbours:
             raise ValueError(
                 f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
             )
+        num_shards = self._reader.num_shards
         scan = self._scans.get(
             ("neighbours", field),
-            lambda: NeighbourVisitor(self._make(field), self._num_shards),
-            range(self._num_shards + STEPS),
+            lambda: NeighbourVisitor(VectorVisitor(self._reader, field), num_shards),
+            range(num_shards + STEPS),
         )
         scan.join(PATIENT_SECONDS if patient else SOON_SECONDS)
         visitor, progress = scan.visitor, scan.progress()
@@ -277,82 +275,43 @@ class Neighbours:
             return None, progress
         return self._singled(visitor, name, bound), progress
 
-    def indexes(self, query: Mapping[str, str]) -> Integers | None:
-        """Return the indexes that a request singles out, in their order; None for all samples.
 
-        Raises:
-            ValueError: As for `asked`, or vectors are still compared.
-        """
-        found = self.asked(query, patient=True)
-        if found is None:
-            return None
-        singled, progress = found
-        if singled is None:
-            done = 100 * progress["shards_done"] // progress["num_shards"]
-            raise ValueError(f"near, far: vectors are still compared ({done} %); reload the page")
-        return singled.indexes
+def _singled(visitor: NeighbourVisitor, name: str, bound: str) -> Singled:
+    """Single out near-duplicates, in groups, or the samples that are farthest from others.
 
-    def _singled(self, visitor: NeighbourVisitor, name: str, bound: str) -> Singled:
-        key = (visitor, f"{name},{bound}")
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = (
-                    _near(visitor, float(bound)) if name == "near" else _far(visitor, int(bound))
-                )
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
-            return self._kept[key]
-
-
-def _near(visitor: NeighbourVisitor, least: float) -> Singled:
-    """Single out near-duplicates: groups of samples that are at least so much alike."""
-    indexes, nearest = visitor.indexes, visitor.nearest
-    order, ranks = _by_groups(nearest, least)
+    The latter by the last of their few neighbours, so that an outlier is one even if another lies
+    beside it.
+    """
+    indexes, nearest, source = visitor.indexes, visitor.nearest, visitor.source
+    if name == "near":
+        order, ranks = _by_groups(nearest, float(bound))
+        numbers = nearest.likeness[:, 0]
+    else:
+        last = nearest.likeness[:, -1]
+        order = np.argsort(last, kind="stable")[: min(int(bound), _MOST_SINGLED)]
+        ranks = np.full(len(last), -1)
+        numbers = np.sqrt(np.maximum(2 - 2 * last, 0)).round(6)
     shown = order[:_MOST_SINGLED]
     notes = {
         int(indexes[each]): (
             int(ranks[each]),
-            float(nearest.likeness[each, 0]),
+            float(numbers[each]),
             int(indexes[nearest.numbers[each, 0]]),
         )
         for each in shown.tolist()
     }
-    about = {"kind": "near", "num_groups": int(ranks.max(initial=-1)) + 1, "num_found": len(order)}
-    return Singled(indexes[shown], notes, about | _told(visitor))
-
-
-def _far(visitor: NeighbourVisitor, count: int) -> Singled:
-    """Single out outliers: the samples that are farthest from the last of their few neighbours.
-
-    From the last, so that an outlier is one even if another lies beside it.
-    """
-    indexes, nearest = visitor.indexes, visitor.nearest
-    if not len(indexes):
-        return Singled(
-            indexes, {}, {"kind": "far", "num_groups": 0, "num_found": 0} | _told(visitor)
-        )
-    last = nearest.likeness[:, -1]
-    shown = np.argsort(last, kind="stable")[: min(count, _MOST_SINGLED)]
-    distances = np.sqrt(np.maximum(2 - 2 * last, 0)).round(6)
-    notes = {
-        int(indexes[each]): (-1, float(distances[each]), int(indexes[nearest.numbers[each, 0]]))
-        for each in shown.tolist()
-    }
-    about = {"kind": "far", "num_groups": 0, "num_found": len(shown)}
-    return Singled(indexes[shown], notes, about | _told(visitor))
-
-
-def _told(visitor: NeighbourVisitor) -> dict[str, Any]:
-    """Return what was compared, as JSON."""
-    source = visitor.source
     left_out = {**source.left_out, "with zeros alone": visitor.num_zeros}
-    return {
+    about = {
+        "kind": name,
+        "num_groups": int(ranks.max(initial=-1)) + 1,
+        "num_found": len(order),
         "width": visitor.width,
-        "compared": len(visitor.indexes),
-        "neighbours": visitor.nearest.numbers.shape[1],
+        "compared": len(indexes),
+        "neighbours": nearest.numbers.shape[1],
         "num_wanted": source.num_wanted,
         "left_out": {why: count for why, count in left_out.items() if count},
     }
+    return Singled(indexes[shown], notes, about)
 
 
 def _by_groups(nearest: NearestFew, least: float) -> tuple[Integers, Integers]:
@@ -361,8 +320,6 @@ def _by_groups(nearest: NearestFew, least: float) -> tuple[Integers, Integers]:
     Groups with the nearest pair come first; within one, vectors have the order of the dataset.
     """
     groups = groups_of(nearest, least)
-    if not len(groups):
-        return groups, groups
     sizes = np.bincount(groups, minlength=len(groups))
     members = np.flatnonzero(sizes[groups] > 1)
     best = np.full(len(groups), -np.inf)

@@ -12,8 +12,8 @@ those of the samplers, so the grid shows what training reads.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from wids.ordering.order import Chunks, OrderSpec, Share
 from wids.ordering.permute import Integers, derive_key, permute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from wids.browse.catalogueclient import CatalogueClient
     from wids.browse.fieldreader import FieldReader
@@ -141,7 +141,7 @@ chunksize=1000000)
         """
         total = int(np.sum(lengths, dtype=np.int64))
         if self.kind in ("stored", "shuffled") or not total:
-            return self.within(np.arange(0), total)
+            return self.between(0, total)
         chunked = self.kind == "chunks"
         chunks = (
             Chunks.cut(0, total, self.chunksize)
@@ -157,28 +157,22 @@ chunksize=1000000)
         )
         epoch = chunks.epoch(spec)
         share = Share(total, self.rank, self.replicas, self.lanes)
-        return Order(share.count, lambda steps: epoch.at(_positions(share, steps)))
 
-    def within(self, chosen: Integers, total: int | None = None) -> Order:
+        def at(steps: Integers) -> Integers:
+            # Of successive steps, as an order is asked for.
+            first, stop = (int(steps[0]), int(steps[-1]) + 1) if steps.size else (0, 0)
+            return epoch.at(share.positions(first, stop))
+
+        return Order(share.count, at)
+
+    def within(self, chosen: Integers) -> Order:
         """Order the samples that a filter or a view chose, as stored or shuffled.
-
-        Args:
-            chosen: Their indexes.
-            total: Number of samples of the dataset if all are shown; `chosen` is not used then.
 
         >>> OrderQuery().within(np.array([3, 5, 8])).slice(1, 9)
         [5, 8]
         """
-        size = chosen.size if total is None else total
-        key = derive_key(self.seed)
-
-        def at(positions: Integers) -> Integers:
-            if self.kind == "shuffled" and positions.size:
-                positions = permute(positions, size, key)
-            picked: Integers = chosen[positions] if total is None else positions
-            return picked
-
-        return Order(size, at)
+        places = self.between(0, chosen.size)
+        return Order(chosen.size, lambda positions: chosen[places.at(positions)])
 
     def between(self, first: int, stop: int) -> Order:
         """Order the samples with indexes in a range, as stored or shuffled.
@@ -186,15 +180,10 @@ chunksize=1000000)
         >>> OrderQuery().between(10, 20).slice(8, 9)
         [18, 19]
         """
-        inner = self.within(np.arange(0), stop - first)
-        return Order(inner.size, lambda positions: inner.at(positions) + first)
-
-
-def _positions(share: Share, steps: Integers) -> Integers:
-    """Convert successive steps of one rank to positions of the epoch."""
-    if not steps.size:
-        return steps
-    return share.positions(int(steps[0]), int(steps[-1]) + 1)
+        if self.kind != "shuffled":
+            return Order(stop - first, lambda positions: positions + first)
+        key = derive_key(self.seed)
+        return Order(stop - first, lambda positions: permute(positions, stop - first, key) + first)
 
 
 def _integer(name: str, text: str) -> int:
@@ -290,7 +279,10 @@ class Grid:
         self._chosen = chosen
         self._reader = reader
         self._catalogue = catalogue
-        self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
+        # An epoch of a million shards has a large table, so only a few orders are cached.
+        self._over_all: Callable[[OrderQuery], Order] = lru_cache(_MOST_ORDERS)(
+            lambda wanted: wanted.over(reader.dataset.shards.nsamples)
+        )
 
     def shown(self, query: Mapping[str, str], *, patient: bool = False) -> Shown:
         """Return the order for the parameters of a request.
@@ -307,8 +299,13 @@ class Grid:
         shards = self.shards_of(query)
         compared = self._neighbours.asked(query, patient=patient)
         if compared is not None and compared[0] is None:
-            return Shown(wanted.within(np.empty(0, np.int64)), None, compared[1])
-        chosen = self._chosen_of(query)
+            return Shown(wanted.between(0, 0), None, compared[1])
+        chosen = self._chosen
+        if compared is not None and compared[0] is not None:
+            singled = compared[0].indexes
+            chosen = singled if chosen is None else singled[np.isin(singled, chosen)]
+        for part in self._marked(query):
+            chosen = part if chosen is None else chosen[np.isin(chosen, part)]
         order = self._ordered(wanted, chosen, shards)
         asked = conditions_of(query)
         sort = query.get("sort", "").strip()
@@ -323,8 +320,7 @@ class Grid:
         try:
             answer, found = self._catalogue.ask("found", rows, **asked)
         except NotBuiltError as error:
-            nothing = wanted.within(np.empty(0, np.int64))
-            return Shown(nothing, {**error.progress, "found": 0, "full": False})
+            return Shown(wanted.between(0, 0), {**error.progress, "found": 0, "full": False})
         is_sampled = wanted.kind not in ("stored", "shuffled")
         if rows is not None and answer["by_position"]:
             order = OrderQuery().within(rows[found])
@@ -396,27 +392,9 @@ class Grid:
         low, high = self._bounds(shards)
         return rows[(rows >= low) & (rows < high)]
 
-    def _chosen_of(self, query: Mapping[str, str]) -> Integers | None:
-        """Return the indexes of a view, near-duplicates or outliers, marks and outlines."""
-        chosen = self._chosen
-        singled = self._neighbours.indexes(query)
-        if singled is not None:
-            chosen = singled if chosen is None else singled[np.isin(singled, chosen)]
-        parts = []
+    def _marked(self, query: Mapping[str, str]) -> Iterator[Integers]:
+        """Yield the indexes of the samples that are marked, and of those inside an outline."""
         if query.get("marks"):
-            parts.append(parse_indexes("marks", query["marks"], len(self._reader)))
+            yield parse_indexes("marks", query["marks"], len(self._reader))
         if query.get("inside"):
-            parts.append(self._inside(query["inside"]))
-        for part in parts:
-            chosen = part if chosen is None else chosen[np.isin(chosen, part)]
-        return chosen
-
-    def _over_all(self, wanted: OrderQuery) -> Order:
-        order = self._orders.get(wanted)
-        if order is None:
-            order = wanted.over(self._reader.dataset.shards.nsamples)
-            self._orders[wanted] = order
-            # An epoch of a million shards has a large table, so only a few orders are cached.
-            while len(self._orders) > _MOST_ORDERS:
-                self._orders.popitem(last=False)
-        return order
+            yield self._inside(query["inside"])

@@ -26,8 +26,7 @@ __all__ = [
     "dataset_facts",
     "find_report",
     "read_report",
-    "shard_rows",
-    "spread",
+    "shard_row",
 ]
 
 _MOST_NBYTES = 64 << 20
@@ -115,10 +114,10 @@ def _identity(reader: FieldReader) -> str:
     digest = hashlib.blake2b(digest_size=12)
     digest.update(np.asarray(shards.nsamples, np.int64).tobytes())
     digest.update(np.asarray(shards.filesize, np.int64).tobytes())
-    numbers = spread(len(shards), _MOST_IDENTIFIED)
-    count = min(max(_MOST_BLOCKS // max(len(numbers), 1), 2), 16)
-    for number in numbers:
-        ref = shards[number]
+    total = min(len(shards), _MOST_IDENTIFIED)
+    count = min(max(_MOST_BLOCKS // max(total, 1), 2), 16)
+    for number in range(total):
+        ref = shards[number * len(shards) // total]
         url = ref.url
         # Without a digest, only its place tells a remote shard from others of its name.
         by_name = is_local(url) or ref.digests
@@ -144,29 +143,21 @@ def _blocks(path: Path, count: int) -> list[Any]:
         return [status.st_size, *(os.pread(file.fileno(), _BLOCK_NBYTES, at) for at in starts)]
 
 
-def shard_rows(
-    reader: FieldReader, start: int, count: int, faults: dict[str, list[dict[str, str]]]
-) -> list[dict[str, Any]]:
-    """Return rows of the table of shards: spec entry, state on disk, known faults.
+def shard_row(
+    reader: FieldReader, number: int, faults: dict[str, list[dict[str, str]]]
+) -> dict[str, Any]:
+    """Return a row of the table of shards: spec entry, state on disk, known faults.
 
     Args:
         reader: The dataset.
-        start: The first shard.
-        count: Number of shards.
+        number: The shard.
         faults: Faults that `wids check` found, by URL.
 
     Returns:
-        A dict for each: `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None if unknown),
+        `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None if unknown),
         `state` ("local", "cached", "remote", "missing", "denied", "unreachable" or "damaged") and
         `messages`.
     """
-    stop = min(start + count, reader.num_shards)
-    return [_row(reader, number, faults) for number in range(max(start, 0), stop)]
-
-
-def _row(
-    reader: FieldReader, number: int, faults: dict[str, list[dict[str, str]]]
-) -> dict[str, Any]:
     ref = reader.dataset.shards[number]
     state, nbytes = _state(reader, ref)
     found = faults.get(ref.url, [])
@@ -206,13 +197,3 @@ def _state(reader: FieldReader, ref: ShardRef) -> tuple[str, int | None]:
     # A size that differs from the spec is damage, and is noticed without opening the shard.
     size = ref.filesize
     return ("local" if size in (None, status.st_size) else "damaged"), status.st_size
-
-
-def spread(total: int, count: int) -> list[int]:
-    """Choose numbers below `total`, evenly spaced.
-
-    >>> spread(10, 4)
-    [0, 2, 5, 7]
-    """
-    count = min(total, count)
-    return [number * total // count for number in range(count)]

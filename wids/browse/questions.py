@@ -38,9 +38,8 @@ from wids.catalogue.structures import literal, quoted
 from wids.codecs.formats import is_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from wids.browse.counting import Facet
     from wids.catalogue.origins import Side
     from wids.catalogue.samples import SampleTable
 
@@ -83,7 +82,7 @@ class Questions:
         """Return the answer to a question as JSON, and the indexes that belong to it, or None.
 
         Args:
-            call: Which question.
+            call: Which question, a method below.
             request: Its arguments.
             rows: Indexes of the samples in the order in which the page shows them; None for all.
 
@@ -91,18 +90,10 @@ class Questions:
             ValueError: A condition, order or name is wrong; the message is for the visitor.
             NeedsHeadersError: It needs columns of headers that are not built.
         """
-        calls: dict[str, Callable[..., Any]] = {
-            "found": self._found,
-            "facets": self._facets,
-            "groups": self._groups,
-            "colours": self._colours,
-            "words": self._words,
-            "overview": self._overview,
-        }
         duckdb = load("duckdb", "sql")
         text = str(request.get("where") or request.get("sort") or request.get("by") or call)
         try:
-            answer = calls[call](rows, **request)
+            answer = getattr(self, call)(rows, **request)
         except duckdb.FatalException as error:
             self._table.close()
             raise explained(error, text) from None
@@ -116,7 +107,7 @@ class Questions:
         if wrong is None:
             return ""
         by_step: dict[str, list[str]] = {}
-        for column in self._words(None)["columns"]:
+        for column in self.words(None)["columns"]:
             step = column["name"].rpartition(".")[2].strip('"').lower()
             by_step.setdefault(step, []).append(column["name"])
         close = get_close_matches(wrong[1].lower(), by_step, 3, 0.75)
@@ -148,7 +139,7 @@ class Questions:
             self._known = instance, {}
         return self._known[1]
 
-    def _found(
+    def found(
         self,
         rows: Any,
         where: str = "",
@@ -199,7 +190,7 @@ class Questions:
         }
         return told, indexes[:_MOST_FOUND]
 
-    def _facets(self, rows: Any) -> dict[str, Any]:
+    def facets(self, rows: Any) -> dict[str, Any]:
         """Count the values of columns, in all samples and in some."""
         cursor, columns, source = self._opened(set(), rows)
         headers = columns.header_columns()
@@ -215,7 +206,6 @@ class Questions:
             known["facets"] = [(facet, facet.counts(cursor, "samples")) for facet in facets]
             known["fields"] = count_fields(cursor, columns, "samples")
             known["by_shard"] = count_shards(cursor, "samples")
-        facets_known: list[tuple[Facet, dict[str, Any]]] = known["facets"]
         fields, by_shard = known["fields"], known["by_shard"]
         now = by_shard
         if rows is not None:
@@ -228,7 +218,7 @@ class Questions:
                     "all": every,
                     "now": every if rows is None else facet.counts(cursor, source),
                 }
-                for facet, every in facets_known
+                for facet, every in known["facets"]
             ],
             "fields": [each for each in fields if each["missing"] or each["broken"]][
                 :_MOST_LACKING
@@ -238,10 +228,10 @@ class Questions:
             "needs": needs,
         }
 
-    def _groups(self, rows: Any, by: str = "", across: str = "") -> dict[str, Any]:
+    def groups(self, rows: Any, by: str = "", across: str = "") -> dict[str, Any]:
         """Count the samples of each value of a column, or of two."""
         if not by:
-            self._facets(None)
+            self.facets(None)
             by = next((facet.name for facet, _ in self._all(set())["facets"]), "shard_index")
         texts = [by, across] if across else [by]
         cursor, columns, source = self._opened(set().union(*map(check_columns, texts)), rows)
@@ -268,7 +258,7 @@ class Questions:
         parameters = list(map(parameter_of, texts))
         return {"parameters": parameters, "groups": groups, "num_groups": total, "hint": hint}
 
-    def _colours(self, rows: Any, column: str) -> dict[str, Any]:
+    def colours(self, rows: Any, column: str) -> dict[str, Any]:
         """Return the value of a column for each row: numbers, or places in a list of words."""
         cursor, columns, _ = self._opened(check_columns(column), rows)
         value = in_brackets(column)
@@ -294,43 +284,33 @@ class Questions:
         others = sum(code < 0 for code in coded)
         return {"kind": "words", "values": coded, "legend": legend, "others": others}
 
-    def _words(self, _rows: Any) -> dict[str, Any]:
+    def words(self, _rows: Any) -> dict[str, Any]:
         """Return what conditions are written with: columns, and frequent values of some."""
         _, columns, _ = self._opened(set())
-        self._facets(None)
-        known = self._all(set())
-        if "words" not in known:
-            values: dict[str, list[list[Any]]] = {}
-            for facet, counted in known["facets"]:
-                if isinstance(facet, ValuesFacet):
-                    rows = list(zip(facet.values, facet.entries, counted["counts"], strict=True))
-                    values[facet.name] = [[_sql(v), label, n] for v, (_, label), n in rows]
-                    if facet.name == "cls":
-                        values["cls_name"] = [
-                            [literal(label), label, n] for _, (_, label), n in rows
-                        ]
-            scalars = list(columns.scalars)
-            seen = {each.name for each in scalars}
-            headers = columns.header_columns().values()
-            scalars += [each for its in headers for each in its if each.name not in seen]
-            known["words"] = {
-                "columns": [
-                    {"name": name, "kind": kind, "values": values.get(name, [])}
-                    for name, kind, _ in scalars
-                ],
-                "sizes": [f"sizes.{column_name(name)}" for name in columns.fields],
-            }
-        found: dict[str, Any] = known["words"]
-        return found
+        self.facets(None)
+        values: dict[str, list[list[Any]]] = {}
+        for facet, counted in self._all(set())["facets"]:
+            if isinstance(facet, ValuesFacet):
+                rows = list(zip(facet.values, facet.entries, counted["counts"], strict=True))
+                values[facet.name] = [[_sql(v), label, n] for v, (_, label), n in rows]
+                if facet.name == "cls":
+                    values["cls_name"] = [[literal(label), label, n] for _, (_, label), n in rows]
+        scalars = list(columns.scalars)
+        seen = {each.name for each in scalars}
+        headers = columns.header_columns().values()
+        scalars += [each for its in headers for each in its if each.name not in seen]
+        return {
+            "columns": [
+                {"name": name, "kind": kind, "values": values.get(name, [])}
+                for name, kind, _ in scalars
+            ],
+            "sizes": [f"sizes.{column_name(name)}" for name in columns.fields],
+        }
 
-    def _overview(self, _rows: Any) -> dict[str, Any]:
+    def overview(self, _rows: Any) -> dict[str, Any]:
         """Return what is missing, how large fields are, and how many samples the classes have."""
         cursor, columns, _ = self._opened(set())
-        known = self._all(set())
-        if "overview" not in known:
-            known["overview"] = overview(cursor, columns)
-        found: dict[str, Any] = known["overview"]
-        return found
+        return overview(cursor, columns)
 
 
 def _sql(value: Any) -> str:

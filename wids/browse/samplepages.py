@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wids.display.fieldview import ClassNames
     from wids.display.thumbnails import Thumbnail
 
-__all__ = ["Describer", "fields_ahead", "sample_page", "tiles"]
+__all__ = ["Describer", "sample_page", "tiles"]
 
 _CAPTION_CHARACTERS = 160
 # A longer text is a document, whose first line does not describe it.
@@ -67,52 +67,57 @@ def tiles(
     reader: FieldReader,
     positions: Iterable[tuple[int, int]],
     class_names: Mapping[int, str],
-) -> list[dict[str, Any]]:
-    """Return the tiles of a page of the grid; an unreadable sample has an error message.
+) -> list[tuple[dict[str, Any], LocatedSample | None]]:
+    """Return the tiles of a page of the grid, each with its sample; None for an unreadable one.
+
+    Such a tile has an error message.
 
     Args:
         reader: The dataset.
         positions: `(position in the order, index)` of each sample.
         class_names: Names of classes, by number.
     """
-    found: list[tuple[int, int, LocatedSample | Exception]] = []
+    found: list[tuple[dict[str, Any], LocatedSample | None]] = []
     for position, index in positions:
+        tile: dict[str, Any] = {"position": position, "index": index, "key": None}
+        located = None
         try:
-            found.append((position, index, reader.locate(index)))
+            located = reader.locate(index)
         except (WidsError, OSError) as error:
-            found.append((position, index, error))
+            tile["error"] = message_of(error, 500)
+        found.append((tile, located))
     reader.fetch_ahead(
-        (located for *_, located in found if not isinstance(located, Exception)), fields_ahead
+        (located for _, located in found if located is not None),
+        lambda located: {number for number in _on_tile(located) if number is not None},
     )
-    return [_tile(reader, *each, class_names) for each in found]
+    for tile, located in found:
+        if located is not None:
+            tile.update(_tile(reader, located, class_names))
+    return found
 
 
-def fields_ahead(located: LocatedSample) -> list[int]:
+def _on_tile(located: LocatedSample) -> tuple[int | None, ...]:
     """Return the numbers of the fields that a tile shows: picture, class, caption and boxes."""
-    numbers = (_picture(located), _labels(located), _caption(located), _document(located))
-    return sorted({number for number in numbers if number is not None})
+    caption = _first(located, ("text", "json"), _MOST_CAPTION_NBYTES)
+    document = _first(located, ("json",), _MOST_CAPTION_NBYTES)
+    return _picture(located), _first(located, ("class",), 200), caption, document
 
 
 def _tile(
-    reader: FieldReader,
-    position: int,
-    index: int,
-    located: LocatedSample | Exception,
-    class_names: Mapping[int, str],
+    reader: FieldReader, located: LocatedSample, class_names: Mapping[int, str]
 ) -> dict[str, Any]:
-    tile: dict[str, Any] = {"position": position, "index": index}
-    if isinstance(located, Exception):
-        return {**tile, "key": None, "error": message_of(located, 500)}
-    tile["version"] = located.version
-    tile["key"] = safe_text(located.key, _MOST_KEY)
-    tile["fields"] = [safe_text(field.extension, 40) for field in located.fields[:12]]
-    tile["kind"] = _main_kind(located)
+    tile: dict[str, Any] = {
+        "version": located.version,
+        "key": safe_text(located.key, _MOST_KEY),
+        "fields": [safe_text(field.extension, 40) for field in located.fields[:12]],
+        "kind": _main_kind(located),
+    }
     if tile["kind"] == "video":
         tile["film"] = _film(located)
+    picture, label, caption, document = _on_tile(located)
     try:
-        tile |= _face(reader, located)
-        document = _document(located)
-        said = {"label": _labels(located), "caption": _caption(located)}
+        tile |= _face(reader, located, picture)
+        said = {"label": label, "caption": caption}
         numbers = {number for number in (*said.values(), document) if number is not None}
         data = {number: bytes(reader.read(located, number)) for number in numbers}
         for name, number in said.items():
@@ -136,9 +141,8 @@ def _film(located: LocatedSample) -> dict[str, Any] | None:
     return None
 
 
-def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
+def _face(reader: FieldReader, located: LocatedSample, number: int | None) -> dict[str, Any]:
     """Return the picture or caption of a tile, as JSON."""
-    number = _picture(located)
     if number is None or field_kind(located.fields[number].extension) != "array":
         return {"picture": number}
     field = located.fields[number]
@@ -185,23 +189,11 @@ def _likelihood(extension: str) -> tuple[bool, int]:
     return derived, _LIKELY.index(suffix) if suffix in _LIKELY else len(_LIKELY)
 
 
-def _labels(located: LocatedSample) -> int | None:
-    return _first(located, ("class",), 200)
-
-
-def _caption(located: LocatedSample) -> int | None:
-    return _first(located, ("text", "json"), _MOST_CAPTION_NBYTES)
-
-
 def _main_kind(located: LocatedSample) -> str:
     """Return the kind of field that represents a sample without a picture."""
     kinds = [field_kind(field.extension) for field in located.fields[:_MOST_LOOKED_AT]]
     order = ("image", "video", "audio", "array", "text", "json", "class", "bytes")
     return min(kinds, key=order.index, default="bytes")
-
-
-def _document(located: LocatedSample) -> int | None:
-    return _first(located, ("json",), _MOST_CAPTION_NBYTES)
 
 
 def _boxes(

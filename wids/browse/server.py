@@ -18,7 +18,7 @@ from wids.browse.guard import LOOPBACK, new_token
 if TYPE_CHECKING:
     from wids.browse.handlers import ApiHandlers
 
-__all__ = ["BrowseServer", "bind", "is_loopback"]
+__all__ = ["BrowseServer", "bind"]
 
 DEFAULT_PORT = 8765
 _BACKLOG = 128
@@ -26,15 +26,6 @@ _BACKLOG = 128
 _GRACE_SECONDS = 1
 
 _MAX_CONNECTIONS = 400  # below the 1,024 descriptors that a process usually has
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a server that listens on a host.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-    (True, False)
-    """
-    return host.lower() in LOOPBACK
 
 
 def bind(host: str, port: int | None) -> socket.socket:
@@ -48,27 +39,25 @@ def bind(host: str, port: int | None) -> socket.socket:
     Raises:
         OSError: There is no such host, or the port is taken; the message names it.
     """
-    wanted = [DEFAULT_PORT, 0] if port is None else [port]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in wanted:
-        # The protocol is named so that asyncio turns Nagle's algorithm off. Otherwise each small
-        # response on a connection would wait 40 ms for an acknowledgement.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, number))
-        except OSError as error:
+    # The protocol is named so that asyncio turns Nagle's algorithm off. Otherwise each small
+    # response on a connection would wait 40 ms for an acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    wanted = DEFAULT_PORT if port is None else port
+    try:
+        listening.bind((host, wanted))
+    except OSError as error:
+        if port is not None or error.errno != errno.EADDRINUSE:
             listening.close()
-            if error.errno == errno.EADDRINUSE and number != wanted[-1]:
-                continue
             raise OSError(
                 error.errno,
-                f"cannot listen on {host}, port {number}: {error.strerror}; "
+                f"cannot listen on {host}, port {wanted}: {error.strerror}; "
                 "another --port or --host may do",
             ) from error
-        listening.listen(_BACKLOG)
-        return listening
-    raise OSError(f"no port to listen on at {host}")
+        listening.bind((host, 0))
+    listening.listen(_BACKLOG)
+    return listening
 
 
 class _Connection(H11Protocol):
@@ -155,7 +144,7 @@ class BrowseServer:
         secret = new_token() if token else None
         # Users on other machines may call this server by any of these names.
         names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
-        hosts = frozenset() if is_loopback(host) else frozenset(names)
+        hosts = frozenset() if host.lower() in LOOPBACK else frozenset(names)
         app = make_app(handlers, hosts=hosts, token=secret)
         # A browser cannot open an address that stands for all addresses.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104

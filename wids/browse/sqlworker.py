@@ -176,7 +176,7 @@ def _main(descriptor: int, nbytes: int) -> None:
                 answer = {"unreadable": message_of(error)}
             signal.setitimer(signal.ITIMER_PROF, 0)
             raw = b"" if found is None else np.ascontiguousarray(found, np.int64).tobytes()
-            connection.sendall(head({**answer, "has_rows": found is not None}, len(raw)))
+            connection.sendall(head(answer, len(raw)))
             connection.sendall(raw)
 
 

@@ -120,8 +120,8 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
     described = {
         "name": safe_text(name, 200),
         "dtype": safe_text(str(array.dtype), 200),
-        "shape": [safe_number(length) for length in array.shape],
-        "nbytes": safe_number(array.nbytes),
+        "shape": list(array.shape),
+        "nbytes": array.nbytes,
         "values": [_element(value) for value in array.flat[:FIRST_VALUES]],
         "picture": is_picture(array.shape, array.dtype),
     }

@@ -1,7 +1,7 @@
 """Conversion of untrusted values to JSON that is bounded, finite and valid Unicode.
 
-JavaScript rounds integers beyond 2**53 and JSON has no NaN, so such numbers become strings. Lone
-surrogates, which `json.loads` accepts, cannot be encoded in a response, so they are escaped.
+JSON has no NaN, so such numbers become strings. Lone surrogates, which `json.loads` accepts, cannot
+be encoded in a response, so they are escaped.
 """
 
 import datetime as dt
@@ -15,7 +15,6 @@ from typing import Any
 
 __all__ = ["TreeTooLargeError", "safe_number", "safe_text", "safe_tree"]
 
-EXACT_LIMIT = 1 << 53  # beyond it a JavaScript number skips integers
 MAX_NODES = 5_000
 MAX_DEPTH = 50
 MAX_LEAF = 2_000  # most characters of a leaf that is neither number nor text
@@ -55,13 +54,11 @@ def safe_number(number: float) -> int | float | str:
     """Return a number that JSON can represent; other numbers as text.
 
     >>> [safe_number(each) for each in (3, 2**60, float("nan"), -float("inf"))]
-    [3, '1152921504606846976', 'NaN', '-Infinity']
+    [3, 1152921504606846976, 'NaN', '-Infinity']
     """
     if isinstance(number, int):
-        if -EXACT_LIMIT <= number <= EXACT_LIMIT:
-            return number
         # Python refuses to write out integers of more than 4300 digits.
-        return str(number) if number.bit_length() < 10_000 else f"{number.bit_length()} bits"
+        return number if number.bit_length() < 10_000 else f"{number.bit_length()} bits"
     if math.isfinite(number):
         return float(number)
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

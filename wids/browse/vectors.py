@@ -1,0 +1,219 @@
+"""Vectors of samples: arrays such as `.npy`, and lists of numbers in JSON and joined tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.codecs.arrays import Windows, stack_npy
+from wids.codecs.formats import field_kind, format_suffix, wrapper_of
+from wids.display.arrayview import named_arrays
+from wids.display.fieldview import is_packed
+from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
+    from wids.ordering.permute import Integers
+
+__all__ = [
+    "MOST_VECTOR_NBYTES",
+    "VectorVisitor",
+    "as_vector",
+    "document_in",
+    "is_document",
+    "vector_of",
+]
+
+MOST_VECTOR_NBYTES = 64 << 10
+_VECTOR_FORMATS = (".npy", ".ten", ".tb")
+_MOST_DOCUMENT_NBYTES = 256 << 10
+_MOST_POINTS = 50_000
+_MOST_NUMBERS = 16_000_000  # of all vectors together, 4 bytes each
+_LOOK_SAMPLES = 6
+_ROWS_A_REQUEST = 256
+
+
+def is_document(field: LocatedField) -> bool:
+    """Return whether a field is JSON, as values of joined tables are read, too."""
+    of_table = field.stored is not None and field.stored.nbytes < 0
+    return of_table or (field_kind(field.extension) == "json" and not wrapper_of(field.extension))
+
+
+def document_in(reader: FieldReader, located: LocatedSample, number: int) -> Any:
+    """Return the JSON of a field; None if it is too large, or none.
+
+    Raises:
+        WidsError: It cannot be read.
+    """
+    if located.fields[number].nbytes > _MOST_DOCUMENT_NBYTES:
+        return None
+    try:
+        return json.loads(bytes(reader.read(located, number)))
+    except (ValueError, RecursionError):
+        return None
+
+
+def as_vector(value: Any) -> np.ndarray | None:
+    """Return a list of numbers as floats; None for anything else."""
+    if not isinstance(value, list) or len(value) < 2:
+        return None
+    if not all(type(each) in (int, float) for each in value):
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(value, "f8").astype("f4")
+    except OverflowError:
+        return None
+
+
+def vector_of(
+    reader: FieldReader, located: LocatedSample, number: int, path: tuple[str, ...] = ()
+) -> np.ndarray | None:
+    """Return a field, or a list at a path in it, as a vector of floats; None if it is none.
+
+    Raises:
+        WidsError: It cannot be read.
+    """
+    field = located.fields[number]
+    if is_document(field):
+        value = document_in(reader, located, number)
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        return as_vector(value)
+    # Other arrays are packed or pickled, which takes a process of its own.
+    suffix = format_suffix(field.extension)
+    is_plain = suffix in _VECTOR_FORMATS and not is_packed(field.extension)
+    if not is_plain or field.nbytes > MOST_VECTOR_NBYTES:
+        return None
+    data = bytes(reader.read(located, number))
+    try:
+        arrays = named_arrays(suffix, data)
+    except Exception:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
+        return None
+    if len(arrays) != 1:
+        return None
+    array = arrays[0][1]
+    return array.reshape(-1).astype("f4") if _is_vector(array.dtype, array.shape) else None
+
+
+def _is_vector(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether an array is a vector of numbers, even if it has more axes of length 1."""
+    return dtype.kind in "fiu" and max(shape, default=0) == math.prod(shape) > 1
+
+
+class VectorVisitor:
+    """Visitor that collects the vectors of one field.
+
+    Args:
+        reader: The dataset.
+        field: Extension of the field, or name of a column of lists in JSON. Of a large dataset,
+            samples at even distances are read, as many as fit a bounded memory.
+
+    Attributes:
+        num_wanted: Samples whose vectors are read.
+        left_out: Number of these that have no point, by the reason.
+    """
+
+    def __init__(self, reader: FieldReader, field: str) -> None:
+        self.num_wanted = 0
+        self.left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
+        self._reader = reader
+        self._field, _, path = field.partition(":")
+        self._path = tuple(path.split(".")) if path else ()
+        self._by_width: dict[int, list[tuple[int, np.ndarray]]] = {}
+        self._room = _MOST_NUMBERS
+        self._wanted: Integers | None = None
+
+    def visit(self, shard_index: int) -> bool:
+        """Read the vectors of one shard."""
+        reader = self._reader
+        if reader.tar_index(shard_index) is None:
+            return reader.num_samples(shard_index) == 0
+        first = reader.first_index(shard_index)
+        if self._wanted is None:
+            total = len(self._reader)
+            width = 1
+            for index in range(first, min(first + _LOOK_SAMPLES, total)):
+                vector = self._vector_at(self._reader.locate(index))
+                width = max(width, 0 if vector is None else vector.size)
+            count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
+            self._wanted = np.arange(count, dtype=np.int64) * total // count
+        ends = [first, first + reader.num_samples(shard_index)]
+        low, high = np.searchsorted(self._wanted, ends)
+        indexes = self._wanted[low:high]
+        for start in range(0, len(indexes), _ROWS_A_REQUEST):
+            self._read(shard_index, indexes[start : start + _ROWS_A_REQUEST])
+        return True
+
+    def _read(self, shard_index: int, indexes: Integers) -> None:
+        self.num_wanted += len(indexes)
+        rows, vectors, others = self._together(shard_index, indexes)
+        for index, vector in zip(indexes[rows].tolist(), vectors, strict=True):
+            self._add(index, vector)
+        self.left_out["no vector"] += len(indexes) - len(rows) - len(others)
+        located = [self._reader.locate(index) for index in indexes[others].tolist()]
+        self._reader.fetch_ahead(located, self._numbers)
+        for each in located:
+            self._add(each.index, self._vector_at(each))
+
+    def _together(
+        self, shard_index: int, indexes: Integers
+    ) -> tuple[Integers, np.ndarray, Integers]:
+        """Return vectors of samples of a local shard, whose `.npy` fields have equal headers.
+
+        Returns:
+            Which of the samples have them, ascending; their vectors, shape `(len(rows), width)`;
+            and which are to be read one by one. All others lack the field.
+        """
+        rows, others = np.arange(0), np.arange(len(indexes))
+        vectors = np.empty((0, 0), "f4")
+        is_plain = format_suffix(self._field) == ".npy" and not is_packed(self._field)
+        found = self._reader.spans(shard_index, indexes, self._field) if is_plain else None
+        if found is None:
+            return rows, vectors, others
+        memory, spans = found
+        sizes = spans[:, 1]
+        others = np.flatnonzero(sizes >= 0)
+        counts = np.bincount(sizes[(sizes > 0) & (sizes <= MOST_VECTOR_NBYTES)])
+        if counts.size:
+            usual = np.flatnonzero(sizes == counts.argmax())
+            stacked = stack_npy(Windows([memory], [0, len(usual)], spans[usual]))
+            if stacked is not None and _is_vector(stacked.dtype, stacked.shape[1:]):
+                rows, others = usual, np.setdiff1d(others, usual)
+                vectors = stacked.reshape(len(rows), -1).astype("f4")
+        return rows, vectors, others
+
+    def _add(self, index: int, vector: np.ndarray | None) -> None:
+        if vector is None or vector.size > self._room:
+            self.left_out["no vector"] += 1
+        elif not np.isfinite(vector).all():
+            self.left_out["NaN or infinite"] += 1
+        else:
+            self._room -= vector.size
+            self._by_width.setdefault(vector.size, []).append((index, vector))
+
+    def _numbers(self, located: LocatedSample) -> list[int]:
+        return [n for n, field in enumerate(located.fields) if field.extension == self._field]
+
+    def _vector_at(self, located: LocatedSample) -> np.ndarray | None:
+        try:
+            found = (
+                vector_of(self._reader, located, n, self._path) for n in self._numbers(located)
+            )
+            return next(found, None)
+        except (WidsError, OSError):
+            return None
+
+    def take(self) -> tuple[Integers, np.ndarray]:
+        """Return the indexes and vectors of the commonest width, and keep none of them."""
+        if not self._by_width:
+            return np.empty(0, np.int64), np.empty((0, 0), np.float32)
+        width = max(self._by_width, key=lambda each: len(self._by_width[each]))
+        rows = sorted(self._by_width.pop(width), key=lambda row: row[0])
+        self.left_out["of another width"] = sum(map(len, self._by_width.values()))
+        self._by_width.clear()
+        indexes = np.array([index for index, _ in rows], np.int64)
+        return indexes, np.stack([vector for _, vector in rows])
