@@ -12,9 +12,10 @@ from helpers.shards import REPOSITORY
 
 from wids.base import system
 
-# Taken away before the library is imported: what macOS lacks.
+# Taken away before the library is imported: what macOS lacks; and torch, which takes long.
 NOT_ON_MACS = """
 import mmap, os, resource, sys
+sys.modules["torch"] = None
 for module, names in {
     os: "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate copy_file_range splice "
         "memfd_create eventfd getrandom fdatasync preadv pwritev pidfd_open unshare setns "

@@ -314,6 +314,7 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, width: int)
             assert_axe_is_content(page)
 
 
+@pytest.mark.slow
 def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open):
     """Names of classes, fields and columns without a blank fit the narrowest window."""
     samples = [

@@ -182,12 +182,6 @@ def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
     assert [tuple(pair) for pair in loader] == expected
 
 
-# As torch knows it.
-
-
-# Keys and groups.
-
-
 def test_shards_are_counted_with_and_without_sidecars(spec: Path) -> None:
     """Shards with and without sidecars are counted the same, in any order."""
     shards = [ShardRef(str(spec.with_name(f"train-{number}.tar"))) for number in range(3)]
