@@ -71,7 +71,7 @@ test-all: install
 
 # The page of `wids browse` in a real browser; `make test` runs these too, where there is one.
 test-page: install
-	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q \
+	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q \
 		tests/browse/test_page*.py
 
 test-frameworks:
