@@ -7,7 +7,6 @@ import mmap
 import sys
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,60 +128,29 @@ class ColumnReader:
         Raises:
             DecodeError: A field is missing or damaged.
         """
-        adjacent = len(indexes) and int(indexes[-1]) - int(indexes[0]) == len(indexes) - 1
-        if adjacent and (np.diff(indexes) == 1).all():
-            return self._read_run(shards, ends, int(indexes[0]), int(indexes[-1]) + 1, fill)
-        order = np.argsort(indexes, kind="stable")
-        ascending = indexes[order]
-        numbers, cuts = np.unique(np.searchsorted(ends, ascending, "right"), return_index=True)
-        parts = []
-        bounds = pairwise([*cuts.tolist(), len(ascending)])
-        for number, (first, stop) in zip(numbers.tolist(), bounds, strict=True):
+        order = None if (indexes[1:] >= indexes[:-1]).all() else np.argsort(indexes, kind="stable")
+        ascending = indexes if order is None else indexes[order]
+        parts, first = [], 0
+        while first < len(ascending):
+            number = int(np.searchsorted(ends, ascending[first], "right"))
+            stop = first + int(np.searchsorted(ascending[first:], ends[number]))
             ref = shards[number]
-            start = int(ends[number]) - (ref.nsamples or 0)
-            local_indexes = ascending[first:stop] - start
-            part = self._read_some(number, ref, local_indexes)
-            gaps = np.isin(local_indexes, part.missing)
-            if fill is None and gaps.any():
-                raise self._missing(number, ref, start, int(local_indexes[gaps][0]))
-            # The values are those of the samples that have one.
-            present = local_indexes[~gaps]
-            values = take(part.values, present - np.searchsorted(part.missing, present))
-            parts.append(fill_in(values, np.flatnonzero(gaps), fill))
+            begin = int(ends[number]) - (ref.nsamples or 0)
+            rows, gaps = ascending[first:stop] - begin, np.empty(0, np.int64)
+            part = self._read_some(number, ref, rows)
+            if len(part.missing):  # the values are those of the samples that have one
+                lacking = np.isin(rows, part.missing)
+                if fill is None and lacking.any():
+                    raise self._missing(number, ref, begin, int(rows[lacking][0]))
+                gaps, rows = np.flatnonzero(lacking), rows[~lacking]
+                rows -= np.searchsorted(part.missing, rows)
+            parts.append(fill_in(take(part.values, rows), gaps, fill))
+            first = stop
+        if order is None:
+            return join(parts)
         slots = np.empty_like(order)
         slots[order] = np.arange(len(order))
         return take(join(parts), slots)
-
-    def _read_run(
-        self,
-        shards: ShardTable,
-        ends: npt.NDArray[np.int64],
-        start: int,
-        stop: int,
-        fill: Any,
-    ) -> Values:
-        """Read the column of adjacent samples, which need not be looked up one by one."""
-        parts = []
-        numbers = np.searchsorted(ends, [start, stop - 1], "right").tolist()
-        first = start
-        for number, end in enumerate(ends[numbers[0] : numbers[1] + 1].tolist(), numbers[0]):
-            ref = shards[number]
-            begin = end - (ref.nsamples or 0)
-            inside = slice(first - begin, min(stop, end) - begin)
-            part = self._read_some(number, ref, range(inside.start, inside.stop))
-            if not len(part.missing):  # as in most shards
-                parts.append(part.values[inside])
-            else:
-                lacking = slice(
-                    *np.searchsorted(part.missing, [inside.start, inside.stop]).tolist()
-                )
-                missing = part.missing[lacking] - inside.start
-                if len(missing) and fill is None:
-                    raise self._missing(number, ref, begin, int(part.missing[lacking.start]))
-                values = part.values[inside.start - lacking.start : inside.stop - lacking.stop]
-                parts.append(fill_in(values, missing, fill))
-            first = end
-        return join(parts)
 
     def _read_some(self, number: int, ref: ShardRef, local_indexes: Iterable[int]) -> ColumnPart:
         """Return the column of one shard, in which only some samples need to be intact."""
