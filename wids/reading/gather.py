@@ -269,7 +269,17 @@ class Gathering:
         joined = np.concatenate(found.spans)
         if (joined < 0).any():
             row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
-            raise self._missing(names[column], row)
+            opened, local_index = self._at(row)
+            index, sample = opened.shard.index, int(self._ascending[row])
+            # The message lists the other fields, so that a misspelt name is noticed.
+            present = ", ".join(name for name, _, _ in index.fields(local_index))
+            missing = DecodeError(
+                f"sample {sample}, key {index.key(local_index)!r}, shard "
+                f"{display_url(opened.url)!r}: expected a field {names[column]!r}, found "
+                f"{present}; gather fields that all samples have, or read the samples one by one"
+            )
+            missing.sample = sample
+            raise missing
         for column, name in enumerate(names):
             spans = joined[:, column]
             self._found[name] = Windows(found.memories[column], found.bounds, spans)
@@ -278,19 +288,6 @@ class Gathering:
         if extension not in self._found:
             self.find((extension,))
         return self._found[extension]
-
-    def _missing(self, extension: str, row: int) -> DecodeError:
-        opened, local_index = self._at(row)
-        index = opened.shard.index
-        # The message lists the other fields, so that a misspelt name is noticed.
-        present = ", ".join(name for name, _, _ in index.fields(local_index))
-        missing = DecodeError(
-            f"sample {self._ascending[row]}, key {index.key(local_index)!r}, shard "
-            f"{display_url(opened.url)!r}: expected a field {extension!r}, found {present}; gather "
-            "fields that all samples have, or read the samples one by one"
-        )
-        missing.sample = int(self._ascending[row])
-        return missing
 
 
 def gather_fields(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.arguments import checked_position, checked_positions, each_position
+from wids.base.arguments import checked_position
 from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
@@ -18,7 +18,7 @@ from wids.errors import CacheError, DecodeError
 from wids.reading.pipeline import Sample, while_reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     import numpy.typing as npt
 
@@ -82,35 +82,9 @@ class Locator:
         Raises:
             IndexError: `index` is out of range.
         """
-        position = self.position(index)
+        position = checked_position(index, self.total)
         shard_index = self.shard_of(position)
         return shard_index, position - (int(self.ends[shard_index - 1]) if shard_index else 0)
-
-    def position(self, index: int) -> int:
-        """Return an index counted from the start.
-
-        Raises:
-            IndexError: It lies outside `[-n, n)`.
-        """
-        return checked_position(index, self.total)
-
-    def positions(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return several indexes counted from the start.
-
-        Raises:
-            IndexError: One of them lies outside `[-n, n)`.
-            TypeError: They are no integers.
-        """
-        return checked_positions(indexes, self.total)
-
-    def each_position(self, indexes: Iterable[int]) -> list[int]:
-        """Return few indexes of any type counted from the start, as plain integers.
-
-        Raises:
-            IndexError: One of them lies outside `[-n, n)`.
-            TypeError: They are no integers.
-        """
-        return each_position(indexes, self.total)
 
     def __reduce__(self) -> tuple[type[Locator], tuple[npt.NDArray[np.int64]]]:
         return Locator, (np.diff(self.ends, prepend=0),)

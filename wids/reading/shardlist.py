@@ -27,6 +27,9 @@ from wids.base.arguments import (
     check_mapping,
     check_path,
     check_text,
+    checked_position,
+    checked_positions,
+    each_position,
     plain_index,
     refuse_unknown,
 )
@@ -246,7 +249,7 @@ class ShardList:
         locate = self._locator
         if type(index) is not int or not 0 <= index < locate.total:
             try:
-                index = locate.position(plain_index(index))
+                index = checked_position(plain_index(index), locate.total)
             except TypeError:
                 return self._view(index)
         shard_of = locate.shard_of  # in two steps: `a.b()` is a slower method lookup
@@ -309,7 +312,7 @@ class ShardList:
         from wids.ordering.randomseeds import reading_batch
 
         # All indexes are checked first, so that one out of range fails before a shard is fetched.
-        wanted = self._locator.each_position(indexes)
+        wanted = each_position(indexes, self._locator.total)
         with reading_batch(indexes, len(self)):
             return explain_missing(self.read_batch_as(wanted, wanted))
 
@@ -667,7 +670,7 @@ class ShardList:
         """
         from wids.reading.gather import Gathering
 
-        positions = self._locator.positions(indexes)
+        positions = checked_positions(indexes, self._locator.total)
         return Gathering(positions, self._locator.ends, self._opened, self._announcer)
 
     # Shards.
@@ -681,7 +684,7 @@ class ShardList:
         Raises:
             IndexError: There is no such sample.
         """
-        position = self._locator.position(operator.index(index))
+        position = checked_position(operator.index(index), self._locator.total)
         shard_index, local_index = self._locator(position)
         return SampleLocation(position, shard_index, local_index, self.shards[shard_index])
 

@@ -397,22 +397,14 @@ class HeaderWalk:
         # Old (v7) tars mark directories by a slash; tarfile and libarchive read no data after them.
         if kind == b"\0" and name == header_name(header) and name.endswith(b"/"):
             size = 0
-        self._data_entry(kind, name, data_start, size, b"path" in said.records)
-        return data_start + size + -size % BLOCK_SIZE
-
-    def _data_entry(
-        self, kind: bytes, name: bytes, offset: int, size: int, name_is_pax: bool
-    ) -> None:
-        """Handle an entry that has data."""
-        data_end = offset + size
-        if data_end > self._nbytes:
-            self._cut_off(offset - BLOCK_SIZE, name, data_end)
+        if data_start + size > self._nbytes:
+            self._cut_off(position, name, data_start + size)
         if kind not in _REGULAR:
             # Volume labels, ACLs and vendors' own types: data that belongs to no file.
             self._skip(name, f"type {kind.decode('latin-1')!r}")
         elif not name.endswith(b"/"):
-            self._add(name, offset, size)
-        elif name_is_pax:
+            self._add(name, data_start, size)
+        elif b"path" in said.records:
             raise ValueError(f"a regular file has the PAX path {name[:80]!r} of a directory")
         elif size:
             raise ValueError(
@@ -422,6 +414,7 @@ class HeaderWalk:
         else:
             # Old (v7) tars have no type for directories.
             self._skip(name, "directory")
+        return data_start + size + -size % BLOCK_SIZE
 
     def _extend(self, position: int, header: bytes) -> int:
         """Record an extended header: PAX records, or a GNU long name."""
