@@ -427,7 +427,7 @@ class ShardOpener:
 
     def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
         """Warn of links without data, of last members that may be zeros, and of merged samples."""
-        from wids.tar.dottedkeys import DOTTED_KEYS
+        from wids.tar.grouping import DOTTED_KEYS
         from wids.tar.tarindex import losses
 
         for cause, message in losses(ref.url, index.skipped, index.source).items():

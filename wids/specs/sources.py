@@ -112,7 +112,7 @@ def warn_of_doubtful_keys(spec: DatasetSpec) -> None:
     if spec.header.get("key_rule") is not None:
         return
     if rows := spec.shards.extras.rows_with(f'"{DOUBTFUL_KEYS}":'):
-        from wids.tar.dottedkeys import DOTTED_KEYS  # imported here, as it is rarely needed
+        from wids.tar.grouping import DOTTED_KEYS  # imported here, as it is rarely needed
 
         first = spec.shards[rows[0]]
         warn(

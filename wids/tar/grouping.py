@@ -4,13 +4,17 @@ The key of `train/0001.seg.png` is `train/0001`, its extension `.seg.png`: the n
 first dot of its last component, or at the last dot if `key_rule` is "last_dot". There are two
 implementations. The fast one handles all names at once, if each sample's members are neighbours.
 The slow one goes name by name, for all other shards and for errors.
+
+`merged_sample` looks for samples that a dot in their keys has merged into one.
 """
 
+from __future__ import annotations
+
 import itertools
-import os
+import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +22,33 @@ from numpy.typing import NDArray
 from wids.errors import ShardFormatError
 from wids.tar.nametable import META, NameTable
 
-__all__ = ["Grouping", "KeyRule", "SampleTable", "group_members", "split_name"]
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "DOTTED_KEYS",
+    "Grouping",
+    "KeyRule",
+    "SampleTable",
+    "group_members",
+    "merged_sample",
+    "split_name",
+]
 
 KeyRule = Literal["first_dot", "last_dot"]
 Grouping = Literal["adjacent", "shard"]
-
 _Integers = NDArray[np.int64]
+
+# What to do about samples that a dot in their keys has merged.
+DOTTED_KEYS = (
+    'if so, key_rule="last_dot" (--key-rule last_dot) reads them as such; if not, '
+    'key_rule="first_dot" says so'
+)
+# All that is looked at of a shard for them, so that opening it takes no longer.
+_MOST_SETS, _MOST_SAMPLES, _MOST_NBYTES = 64, 1 << 14, 1 << 16
+_MANY = 8  # fields of one sample that end alike
+_NUMBERED = re.compile(rb"\.[0-9]+\.")
+_NAMED = re.compile(rb"(\.[A-Za-z]{2}[^.]*)+\.[^.]*")  # as .left.jpg, a field also of one sample
 
 
 @dataclass(frozen=True)
@@ -233,3 +258,42 @@ def _clash(
         "between; expected neighbours: pack the shard in order, or group with grouping='shard' "
         "(--grouping shard)"
     )
+
+
+def merged_sample(extension_sets: list[bytes], set_ids: NDArray[np.integer]) -> str:
+    """Describe a sample that may be several, whose keys have dots; return "" if none is found.
+
+    By the usual rule the key of `v1/img.0001.jpg` is `v1/img`, and so is that of `v1/img.0002.jpg`:
+    both images become fields of one sample. Nothing in an archive tells such fields from the frames
+    or views of one sample, but frames and views have the same names in each sample.
+
+    Args:
+        extension_sets: The distinct sets of extensions in a shard, each joined by `/`.
+        set_ids: The set of each sample, by the usual rule.
+    """
+    sets = [names[:_MOST_NBYTES].split(b"/") for names in extension_sets[:_MOST_SETS]]
+    in_sets = Counter(name for names in sets for name in names)
+    for number, names in enumerate(sets):
+        dotted = [name for name in names if name.count(b".") > 1]
+        endings = Counter(name.rpartition(b".")[2] for name in dotted)
+        alike = [name for name in dotted if endings[name.rpartition(b".")[2]] > 1]
+        if not alike:
+            continue
+        (samples,) = np.nonzero(set_ids[:_MOST_SAMPLES] == number)
+        alone = [name for name in alike if in_sets[name] == 1 == len(samples)]
+        numbered = [name for name in alike if _NUMBERED.match(name)]
+        if (
+            # All of its fields have a dot, and no other sample has these.
+            (len(alone) > 1 and len(dotted) == len(names) and not all(map(_NAMED.fullmatch, alone)))
+            or len(alone) >= _MANY
+            # As `cat.0.jpg` to `cat.999.jpg` beside `dog.0.jpg` to `dog.999.jpg`.
+            or len(numbered) > max(_MANY, len(set_ids))
+        ):
+            shown = ", ".join(repr(name.decode("utf-8", "replace")[:80]) for name in alike[:2])
+            more = f" and {len(alike) - 2} more" * (len(alike) > 2)
+            where = f"sample {samples[0]} has" if len(samples) else "a sample has"
+            return (
+                f"{where} the fields {shown}{more}, which end alike, and may be several samples "
+                "with dots in their keys"
+            )
+    return ""

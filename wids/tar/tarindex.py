@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from wids.base.files import write_atomically
 from wids.base.locks import file_lock
 from wids.base.shardversion import is_newer, outlast_tick
@@ -20,8 +22,7 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.log import logger
-from wids.tar.dottedkeys import merged_sample
-from wids.tar.grouping import Grouping, KeyRule, group_members
+from wids.tar.grouping import Grouping, KeyRule, group_members, merged_sample
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
     IndexRules,
@@ -421,7 +422,10 @@ class TarIndex(MemberTable):
         """Description of a sample that may be several whose keys have dots, else ""."""
         # As most shards have none with a second dot, the search takes no time then.
         dotted = any(name.count(".") > 1 for name in self.extensions)
-        return merged_sample(self._sidecar) if dotted and self.source.key_rule != "last_dot" else ""
+        if not dotted or self.source.key_rule == "last_dot":
+            return ""
+        rows = np.frombuffer(self._sidecar.rows, "<u4").reshape(-1, 4)
+        return merged_sample(self._sidecar.extension_sets, rows[:-1, 2])
 
     def __repr__(self) -> str:
         return f"TarIndex({self.num_members} members, {self.num_samples} samples)"

@@ -26,8 +26,8 @@ from wids.reading.packedindexes import PackedIndexes
 from wids.specs.build import stored_file
 from wids.specs.indexrules import rules_of
 from wids.specs.sources import load_spec
-from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.foreign import wrong_indexes
+from wids.tar.grouping import DOTTED_KEYS
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex

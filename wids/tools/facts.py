@@ -19,7 +19,7 @@ from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import DOUBTFUL_KEYS, UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.tar.dottedkeys import DOTTED_KEYS
+from wids.tar.grouping import DOTTED_KEYS
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 from wids.views.opening import is_saved_view
