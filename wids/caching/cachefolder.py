@@ -30,7 +30,6 @@ __all__ = [
     "check_folder",
     "choose_folder",
     "claim_part",
-    "entry_key",
     "last_written",
     "open_cached",
     "parts_of",
@@ -183,13 +182,6 @@ class Record:
         return same and self.boot in ("", boot)
 
 
-def entry_key(source: str, version: str) -> str:
-    """Return the digest with which the names of an entry's files begin."""
-    # It is of the whole URL, since two folders may have shards of the same name. A zero byte
-    # separates URL and version, since no URL contains one.
-    return hashlib.sha256(f"{source}\0{version}".encode(errors="surrogatepass")).hexdigest()[:32]
-
-
 @dataclass(frozen=True)
 class Entry:
     """Entry of the cache: a shard, its record, and the other files beside it.
@@ -211,7 +203,11 @@ class Entry:
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the entry of a source, such as a URL, in a version, such as a digest."""
-        return cls(folder, f"{entry_key(source, version)}-{plain_name(base_name(source))}")
+        # The digest is of the whole URL, since two folders may have shards of the same name. A zero
+        # byte separates URL and version, since no URL contains one.
+        whole = f"{source}\0{version}".encode(errors="surrogatepass")
+        digest = hashlib.sha256(whole).hexdigest()[:32]
+        return cls(folder, f"{digest}-{plain_name(base_name(source))}")
 
     @property
     def path(self) -> Path:

@@ -32,7 +32,6 @@ __all__ = [
     "ColumnSource",
     "MadeOf",
     "load_column",
-    "load_made_from",
     "save_column",
 ]
 
@@ -161,52 +160,28 @@ def load_column(path: Path, source: ColumnSource) -> tuple[ColumnPart, MadeOf]:
         OSError: It is not there.
         ShardFormatError: It is damaged, or was made from other inputs.
     """
-    about, arrays = load_made_from(path, source)
-    try:
-        made_of = MadeOf(*map(str, about["made of"]))
-        bytes.fromhex(made_of.index)
-        return _checked_part(about["kind"], arrays, source.num_samples), made_of
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
-
-
-def load_made_from(
-    path: Path, source: ColumnSource
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Map the arrays of a file that was made from the samples of a shard, and verify all of them.
-
-    Args:
-        path: Where; written by `wids.base.arrayfile.write_arrays`, with `source` in its
-            description.
-        source: The inputs that it must have been made from.
-
-    Returns:
-        The description, and the arrays.
-
-    Raises:
-        OSError: It is not there.
-        ShardFormatError: It is damaged, or was made from other inputs.
-    """
     try:
         about, arrays = read_arrays(path)
         if about["source"] != source.as_json:
             raise ValueError(f"made from {about['source']}, expected {source.as_json}")
+        made_of = MadeOf(*map(str, about["made of"]))
+        bytes.fromhex(made_of.index)
+        values, missing, num_samples = arrays["values"], arrays["missing"], source.num_samples
+        wrapper = KINDS[about["kind"]]
+        column = values if wrapper is None else wrapper(values, arrays["offsets"])
+        # The arrays must fit each other and the shard.
+        if missing.dtype != np.int64 or missing.ndim != 1:
+            raise ValueError(f"gaps of type {missing.dtype} and shape {missing.shape}")
+        if len(column) + len(missing) != num_samples:
+            raise ValueError(
+                f"{len(column)} values and {len(missing)} gaps in {num_samples} samples"
+            )
+        inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
+        if not inside or (missing[1:] <= missing[:-1]).any():
+            raise ValueError("the gaps do not ascend within the shard")
     except (ValueError, KeyError, TypeError) as error:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
     # Eviction uses the dates of files, and mapping a file does not change them.
     with suppress(OSError):  # the folder may be read-only
         os.utime(path)
-    return about, arrays
-
-
-def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:
-    """Return the column, after checking that its arrays fit each other and the shard."""
-    values, missing = arrays["values"], arrays["missing"]
-    wrapper = KINDS[kind]
-    column = values if wrapper is None else wrapper(values, arrays["offsets"])
-    if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
-        raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
-    inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
-    if not inside or (len(missing) and (missing[1:] <= missing[:-1]).any()):
-        raise ValueError("the gaps do not ascend within the shard")
-    return ColumnPart(column, missing)
+    return ColumnPart(column, missing), made_of

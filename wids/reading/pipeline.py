@@ -187,10 +187,6 @@ class Pipeline:
         ]
         return pipeline
 
-    def with_transformations(self, transformations: Transformations) -> Pipeline:
-        """Return a pipeline of the same fields and decoder with other transformations."""
-        return Pipeline(transformations, self._decoder, self.fields)
-
     def finish(self, sample: Any) -> Any:
         """Apply the transformations to a raw, labelled sample.
 

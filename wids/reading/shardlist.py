@@ -434,7 +434,7 @@ class ShardList:
 
     @transformations.setter
     def transformations(self, transformations: Transformations) -> None:
-        self._pipeline = self._pipeline.with_transformations(transformations)
+        self._pipeline = self._pipeline.with_options(transformations=transformations)
 
     def add_transform(self, transformation: Transformation) -> Self:
         """Append a callable to the transformations.
