@@ -6,7 +6,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from wids.base.threads import DaemonThreadPool
@@ -73,11 +73,13 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
             self.close()
             raise StopIteration
         future, messages = self._pending[0]
-        if not (future.done() or wait([future], self._timeout).done):
+        try:
+            future.exception(self._timeout)  # waits; an error of the function is returned here
+        except TimeoutError:
             raise TimeoutError(
                 f"no result within {self._timeout} s; it is still being worked on, and can be "
                 "waited for again"
-            )
+            ) from None
         self._pending.popleft()
         # The queue is filled first, so that the threads work while the caller uses the result.
         self._fill()
