@@ -23,7 +23,8 @@ from wids.commands.terminal import (
     message_of,
     nbytes_given,
     note,
-    note_beyond,
+    pair_given,
+    range_given,
     rules_given,
 )
 
@@ -109,7 +110,7 @@ def import_(args: Arguments) -> int:
     from wids.importing.writing import import_shards
 
     options = ImportOptions(
-        fields=dict(_pair(text, "--field COLUMN=EXT") for text in args.field),
+        fields=dict(pair_given(text, "--field COLUMN=EXT") for text in args.field),
         files=args.file,
         key=args.key,
         classes=_classes(args.classes),
@@ -142,13 +143,6 @@ def _classes(text: str | None) -> list[str] | str | None:
     if not names or twice is not None:
         raise ValueError(f"--classes: expected different names, got {twice or text!r:.80}")
     return names
-
-
-def _pair(text: str, what: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise ValueError(f"expected {what}, got {text!r}")
-    return name, value
 
 
 def add_import(commands: Any) -> None:
@@ -361,12 +355,10 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
 def _chosen(args: Arguments, view: Any) -> Any:
     """Return the samples that the options choose, in order."""
     if args.range is not None:
-        match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", args.range)
-        if match is None:
+        wanted = range_given(args.range, len(view))
+        if wanted is None:
             raise ValueError(f"--range: expected [first, last) such as 0:100, got {args.range!r}")
-        bounds = [None if text is None else int(text) for text in match.groups()]
-        note_beyond(args.range, bounds, len(view))
-        view = view[slice(*bounds)]
+        view = view[wanted]
     elif args.indexes is not None:
         lines = Path(args.indexes).read_text(encoding="utf-8").split()
         for line in lines:

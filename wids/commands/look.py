@@ -16,9 +16,9 @@ from wids.commands.terminal import (
     add_json,
     add_rules,
     add_sample_arguments,
-    note_beyond,
     out,
     print_json,
+    range_given,
     rules_given,
     standard_output,
 )
@@ -129,20 +129,15 @@ def _ls_samples(args: Arguments) -> int:
 
 
 def _parse_range(text: str, total: int) -> range:
-    """Parse `5`, `5:10`, `:10` or `-10:` as a slice."""
-    parts = text.split(":")
-    try:
-        bounds = [int(part) if part else None for part in parts]
-    except ValueError:
-        bounds = []
-    if len(bounds) == 2:
-        note_beyond(text, bounds, total)
-        return range(*slice(*bounds).indices(total))
-    if len(bounds) == 1 and bounds[0] is not None:
-        if not -total <= bounds[0] < total:
-            raise IndexError(f"index {bounds[0]} lies outside a dataset of {total} samples")
-        return range(bounds[0] % total, bounds[0] % total + 1)
-    raise ValueError(f"expected an index or a range [first, last) such as 0:10, got {text!r}")
+    """Parse an index or a range, such as `5` or `5:10`."""
+    if (wanted := range_given(text, total)) is not None:
+        return range(*wanted.indices(total))
+    if re.fullmatch(r"-?\d+", text) is None:
+        raise ValueError(f"expected an index or a range [first, last) such as 0:10, got {text!r}")
+    index = int(text)
+    if not -total <= index < total:
+        raise IndexError(f"index {index} lies outside a dataset of {total} samples")
+    return range(index % total, index % total + 1)
 
 
 def show(args: Arguments) -> int:

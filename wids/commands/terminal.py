@@ -32,10 +32,11 @@ __all__ = [
     "message_of",
     "nbytes_given",
     "note",
-    "note_beyond",
     "out",
+    "pair_given",
     "positive",
     "print_json",
+    "range_given",
     "rules_given",
     "standard_output",
 ]
@@ -153,6 +154,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def pair_given(text: str, what: str) -> tuple[str, str]:
+    """Parse NAME=VALUE; `what` is the option and its form, for the message."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"expected {what}, got {text!r}")
+    return name, value
+
+
 def nbytes_given(text: str) -> int:
     """Parse a number of bytes, such as 1000 or 1.5G."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGT]?)B?", text)
@@ -212,16 +221,23 @@ def note(message: str) -> None:
     sys.stderr.write(f"{clean(hide_credentials(message))}\n")
 
 
-def note_beyond(text: str, bounds: Iterable[int | None], total: int) -> None:
-    """Print a note if a range reaches beyond the existing samples.
+def range_given(text: str, total: int) -> slice | None:
+    """Parse a range of samples, such as `5:10`, `:10` or `-10:`; note if it reaches beyond them.
 
     Args:
         text: The range as it was given.
-        bounds: Its first index and that after its last; negative ones count from the end.
         total: Number of samples.
+
+    Returns:
+        The range; None if the text is none.
     """
+    match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", text)
+    if match is None:
+        return None
+    bounds = [None if each is None else int(each) for each in match.groups()]
     if any(bound is not None and not -total <= bound <= total for bound in bounds):
         note(f"range {text}: there are only {total} samples; those within the range are taken")
+    return slice(*bounds)
 
 
 def complain(message: str) -> None:

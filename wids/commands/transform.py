@@ -19,6 +19,7 @@ from wids.commands.terminal import (
     list_omissions,
     message_of,
     note,
+    pair_given,
     positive,
     print_json,
     rules_given,
@@ -113,7 +114,7 @@ def map_(args: Arguments) -> int:
             chosen,
             function,
             args.output,
-            rename=dict(_renamed(text) for text in args.rename),
+            rename=dict(pair_given(text, "--rename OLD=NEW") for text in args.rename),
             only_new=args.only_new,
             maxcount=args.maxcount,
             on_error=args.on_error,
@@ -167,13 +168,6 @@ def _ordered(args: Arguments, samples: Any) -> Any:
 
 def _fields(text: str) -> list[str]:
     return [f".{name.strip().removeprefix('.')}" for name in text.split(",") if name.strip()]
-
-
-def _renamed(text: str) -> tuple[str, str]:
-    old, equals, new = text.partition("=")
-    if not equals or not old or not new:
-        raise ValueError(f"expected --rename OLD=NEW, got {text!r}")
-    return old, new
 
 
 def _shard_options(args: Arguments) -> dict[str, Any]:
