@@ -405,6 +405,25 @@ def _open_locked(part_path: Path) -> int:
         os.close(descriptor)
 
 
+@contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a stream whose content becomes a file that a user named when the block ends well.
+
+    Args:
+        path: The final name; folders on the way are made.
+
+    Raises:
+        BlockingIOError: Another process is writing this very file.
+    """
+    out = OutputFile(path)
+    try:
+        with named_write_errors(path):
+            yield out.stream
+        out.publish()
+    finally:
+        out.discard()
+
+
 def write_output(path: Path, data: bytes) -> None:
     """Write a small file; readers see the old one or the new one, never half of it.
 
@@ -415,10 +434,5 @@ def write_output(path: Path, data: bytes) -> None:
     Raises:
         BlockingIOError: Another process is writing this very file.
     """
-    out = OutputFile(path)
-    try:
-        with named_write_errors(path):
-            out.stream.write(data)
-        out.publish()
-    finally:
-        out.discard()
+    with output_file(path) as stream:
+        stream.write(data)

@@ -25,7 +25,7 @@ from wids.importing.layout import Blob, ColumnMapping, family_of, is_label, snif
 from wids.importing.options import Imported, ImportOptions, count_missing_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["open_tfrecords", "parse_example", "read_records"]
@@ -189,14 +189,6 @@ def _only(message: Any, number: int, *known: int) -> list[tuple[int, Any]]:
     return fields
 
 
-def _bytes_list(data: memoryview) -> list[bytes]:
-    return [bytes(_as_bytes(part)) for _, part in _fields_of(data)]
-
-
-def _float_list(data: memoryview) -> Any:
-    return np.frombuffer(b"".join(_as_bytes(part) for _, part in _fields_of(data)), "<f4")
-
-
 def _int_list(data: memoryview) -> Any:
     values: list[int] = []
     for _, part in _fields_of(data):
@@ -210,7 +202,11 @@ def _int_list(data: memoryview) -> Any:
     return np.array(values, np.uint64).astype(np.int64)  # negative ones come as 2**64 - n
 
 
-_LISTS = {1: _bytes_list, 2: _float_list, 3: _int_list}
+_LISTS: dict[int, Callable[[memoryview], Any]] = {
+    1: lambda data: [bytes(_as_bytes(part)) for _, part in _fields_of(data)],
+    2: lambda data: np.frombuffer(b"".join(_as_bytes(part) for _, part in _fields_of(data)), "<f4"),
+    3: _int_list,
+}
 
 
 def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:

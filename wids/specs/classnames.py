@@ -143,18 +143,13 @@ def _in_specs(folder: Path, shards: AbstractSet[str]) -> dict[int, str]:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
             continue  # no spec
-        if isinstance(document, dict) and (own := _listed_shards(document) & shards):
+        rows = document.get("shardlist") if isinstance(document, dict) else None
+        rows = rows if isinstance(rows, list) else []
+        urls = (each.get("url") if isinstance(each, dict) else each for each in rows)
+        if own := {base_name(url) for url in urls if isinstance(url, str)} & shards:
             headers[str(path)] = document
             listed |= own if class_names(document) else set()
     return class_names(merged_classes(headers)) if shards <= listed else {}
-
-
-def _listed_shards(document: Mapping[str, Any]) -> set[str]:
-    """Return the file names of the shards that a spec lists, if it is one."""
-    rows = document.get("shardlist")
-    entries = rows if isinstance(rows, list) else []
-    urls = (entry.get("url") if isinstance(entry, dict) else entry for entry in entries)
-    return {base_name(url) for url in urls if isinstance(url, str)}
 
 
 def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:

@@ -171,15 +171,13 @@ def name_of(source: Any, urls: Sequence[str]) -> str:
         # An open file has its path as `name`, unless it was opened by descriptor or is in memory.
         source = getattr(source, "name", None)
     found = _from_location(os.fspath(source)) if isinstance(source, str | os.PathLike) else ""
-    return found or _from_urls(urls) or _digest(urls)
-
-
-def _from_urls(urls: Sequence[str]) -> str:
-    if len(urls) == 1:
-        return _from_location(urls[0])
-    # Only the first and the last are compared: a list may hold a million.
-    folder, other = folder_of(urls[0]), folder_of(urls[-1])
-    return _from_location(folder or os.curdir) if folder == other else ""
+    if not found and len(urls) == 1:
+        found = _from_location(urls[0])
+    elif not found:
+        # Only the first and the last are compared: a list may hold a million.
+        folder, other = folder_of(urls[0]), folder_of(urls[-1])
+        found = _from_location(folder or os.curdir) if folder == other else ""
+    return found or _digest(urls)
 
 
 def _from_location(location: str) -> str:

@@ -7,6 +7,7 @@ not parsed.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
@@ -234,7 +235,7 @@ class ShardTable(Sequence[ShardRef]):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if self.remake is not None:
-            return _remade, (self.remake,)
+            return operator.call, (self.remake,)
         return super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -282,10 +283,6 @@ def _unknown(width: int) -> bytes:
 
 def _width(field: str) -> int:
     return DIGESTS[field].num_hex // 2
-
-
-def _remade(remake: Callable[[], ShardTable]) -> ShardTable:
-    return remake()
 
 
 def _narrowed(counts: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:

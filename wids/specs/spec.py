@@ -286,7 +286,13 @@ class _Parser:
         parsed = ("name", "shardlist", "datasets", "base", "base_path", "pack", "catalogue")
         header = {key: value for key, value in document.items() if key not in parsed}
         if headers:
-            said = self._with_names_beside({source: header, **headers}, folders)
+
+            def find(where: str) -> Mapping[int, str]:
+                if self._names_beside is None or where not in folders:
+                    return {}
+                return self._names_beside(folders[where] or os.curdir)
+
+            said = with_names_beside({source: header, **headers}, find)
             header = composed_header(said.pop(source), said, names, source)
         catalogue = document.get("catalogue")
         if catalogue is not None:
@@ -294,18 +300,6 @@ class _Parser:
         return DatasetSpec(
             ShardTable.joined(tables), name=name, base=base, header=header, catalogue=catalogue
         )
-
-    def _with_names_beside(
-        self, headers: dict[str, dict[str, Any]], folders: Mapping[str, str]
-    ) -> dict[str, Mapping[str, Any]]:
-        """Return the headers of a spec and its components, with the names in files beside them."""
-
-        def find(where: str) -> Mapping[int, str]:
-            if self._names_beside is None or where not in folders:
-                return {}
-            return self._names_beside(folders[where] or os.curdir)
-
-        return with_names_beside(headers, find)
 
     def _beside(self, field: str, name: Any, folder: str, source: str) -> str:
         """Return the location of a file that a document names, resolved against its folder."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from wids.base.files import OutputFile, named_write_errors
+from wids.base.files import output_file
 from wids.base.optional import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = ["ColumnFile"]
@@ -59,7 +58,7 @@ class ColumnFile:
                     f"column {name!r}: {error}; return values of one type, and integers of more "
                     "than 64 bits as texts"
                 ) from error
-        with _published(path) as stream:
+        with output_file(path) as stream:
             parquet.write_table(arrow.table(columns), stream)
 
     def _row(self, key: str, value: Any) -> dict[str, Any]:
@@ -85,7 +84,7 @@ class ColumnFile:
             raise ValueError(
                 f"{self.path}: expected values of one type: {error}; convert them in the function"
             ) from error
-        with _published(self.path) as stream, parquet.ParquetWriter(stream, schema) as writer:
+        with output_file(self.path) as stream, parquet.ParquetWriter(stream, schema) as writer:
             for part in parts:
                 table = parquet.read_table(part)
                 for number, field in enumerate(schema):
@@ -100,15 +99,3 @@ class ColumnFile:
                         f"other samples: {error}; return values of one type"
                     ) from error
                 writer.write_table(table)
-
-
-@contextmanager
-def _published(path: Path) -> Iterator[IO[bytes]]:
-    """Context manager of an output stream whose file is renamed when it is complete."""
-    out = OutputFile(path)
-    try:
-        with named_write_errors(path):
-            yield out.stream
-            out.publish()
-    finally:
-        out.discard()

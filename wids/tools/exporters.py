@@ -10,13 +10,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from wids.base.files import (
-    OutputFile,
-    named_write_errors,
-    refuse_url,
-    remove_parts,
-    write_atomically,
-)
+from wids.base.files import output_file, refuse_url, remove_parts, write_atomically
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
@@ -349,34 +343,28 @@ def _check_suffix(path: Path) -> None:
 def _write_table(path: Path, batches: Iterable[Any], schema: Any) -> None:
     """Write batches of Arrow as a whole or not at all: half a table looks like a whole one."""
     arrow, suffix = load("pyarrow", "parquet"), path.suffix.lower()
-    out = OutputFile(path)
-    try:
-        with named_write_errors(path):
-            if suffix == ".jsonl":
-                for row in (row for batch in batches for row in batch.to_pylist()):
-                    stated = {name: value for name, value in row.items() if value is not None}
-                    line = json.dumps(stated, ensure_ascii=False, default=str)
-                    out.stream.write(f"{line}\n".encode())
-            elif suffix == ".parquet":
-                with load("pyarrow.parquet", "parquet").ParquetWriter(out.stream, schema) as writer:
-                    for batch in batches:
-                        writer.write_batch(batch)
-            else:
-                nested = {each.name for each in schema if arrow.types.is_nested(each.type)}
-                plain = arrow.schema(
-                    (each.name, arrow.string() if each.name in nested else each.type)
-                    for each in schema
-                )
-                with load("pyarrow.csv", "parquet").CSVWriter(out.stream, plain) as writer:
-                    for batch in batches:
-                        columns = {
-                            name: _as_texts(column) if name in nested else column
-                            for name, column in zip(schema.names, batch.columns, strict=True)
-                        }
-                        writer.write(arrow.table(columns, plain))
-            out.publish()
-    finally:
-        out.discard()
+    with output_file(path) as stream:
+        if suffix == ".jsonl":
+            for row in (row for batch in batches for row in batch.to_pylist()):
+                stated = {name: value for name, value in row.items() if value is not None}
+                line = json.dumps(stated, ensure_ascii=False, default=str)
+                stream.write(f"{line}\n".encode())
+        elif suffix == ".parquet":
+            with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        else:
+            nested = {each.name for each in schema if arrow.types.is_nested(each.type)}
+            plain = arrow.schema(
+                (each.name, arrow.string() if each.name in nested else each.type) for each in schema
+            )
+            with load("pyarrow.csv", "parquet").CSVWriter(stream, plain) as writer:
+                for batch in batches:
+                    columns = {
+                        name: _as_texts(column) if name in nested else column
+                        for name, column in zip(schema.names, batch.columns, strict=True)
+                    }
+                    writer.write(arrow.table(columns, plain))
 
 
 def _as_texts(column: Any) -> list[str | None]:

@@ -224,12 +224,13 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
     known_of = " (of the first shard)" if facts["num_shards"] > 1 else ""
     if "made" in facts:
         known_of = " (of the first sample)"
+    rounded = "" if nbytes < 1000 else f" ({format_nbytes(nbytes)})"
     lines = {
         "name": facts["name"],
         "info": facts["info"],
         "base": facts["base"],
         "total shards": f"{facts['num_shards']:,}",
-        "total size": _exact_nbytes(nbytes) + _left_out(unsized, "filesize"),
+        "total size": f"{nbytes:,} bytes{rounded}" + _left_out(unsized, "filesize"),
         "total samples": f"{nsamples:,}" + _left_out(uncounted, "nsamples"),
         "avg sample size": format_nbytes(nbytes / nsamples) if known else "unknown",
         "avg shard size": format_nbytes(nbytes / sized) if sized else "unknown",
@@ -242,10 +243,6 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
     if facts["datasets"]:
         lines["datasets"] = ", ".join(facts["datasets"])
     return [f"{label:>16}: {clean(value)}" for label, value in lines.items()]
-
-
-def _exact_nbytes(nbytes: int) -> str:
-    return f"{nbytes:,} bytes" if nbytes < 1000 else f"{nbytes:,} bytes ({format_nbytes(nbytes)})"
 
 
 def _left_out(count: int, field: str) -> str:

@@ -250,9 +250,17 @@ class _Job:
     def _index_of(self, ref: ShardRef) -> TarIndex:
         compressed = is_compressed_name(file_name(ref.url))
         if is_local(ref.url):
-            return self._index_of_whole(ref.url) if compressed else self._local_index(ref)
-        if (known := self._known_index(ref)) is not None:
-            return known
+            if compressed:
+                return self._index_of_whole(ref.url)
+            path = self.cache.get(ref)
+            sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
+            kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
+            return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
+        if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
+            return stated
+        taken = None if self.earlier is None else self.earlier.index_of(ref)
+        if taken is not None and taken.source.rules == self.rules:
+            return taken
         if compressed:
             return self._index_of_whole(ref.url)
         try:
@@ -261,19 +269,6 @@ class _Job:
             return self._index_of_whole(ref.url)
         self.nbytes_read.append(found.nbytes_read)
         return found.index
-
-    def _local_index(self, ref: ShardRef) -> TarIndex:
-        path = self.cache.get(ref)
-        sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
-        kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
-        return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
-
-    def _known_index(self, ref: ShardRef) -> TarIndex | None:
-        """Return the tar index of a remote shard that was made before; None if there is none."""
-        if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
-            return stated
-        taken = None if self.earlier is None else self.earlier.index_of(ref)
-        return taken if taken is not None and taken.source.rules == self.rules else None
 
     def _index_of_whole(self, url: str) -> TarIndex:
         """Return the tar index of a shard that is fetched, or decompressed."""

@@ -145,8 +145,10 @@ class ShardWriter:
         self._step = num_replicas
         self._post = post
         self._encode = SampleEncoder(encoders)
-        given = None if spec is None else Path(check_path("spec", spec))
-        self._spec = None if given is None else _spec_of_rank(given, rank, num_replicas)
+        given = self._spec = None if spec is None else Path(check_path("spec", spec))
+        if given is not None and num_replicas > 1:  # each of several writers has its own
+            name = f"{given.stem}-{rank:05d}-of-{num_replicas:05d}{given.suffix}"
+            self._spec = given.with_name(name)
         self.header: dict[str, Any] = {} if given is None else {"name": given.stem}
         self._options = shard_options(**options)
         self._open: NewShard | None = None
@@ -293,13 +295,6 @@ class ShardWriter:
             self.close()
         else:
             self.abandon()
-
-
-def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
-    """Return the path of the spec of one of several writers."""
-    if num_replicas == 1:
-        return spec
-    return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
 
 
 class WholeShards:
