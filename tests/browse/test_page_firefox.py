@@ -10,7 +10,6 @@ from helpers.pictures import draw, save
 from helpers.shards import write_shard
 
 Open = Callable[..., FirefoxPage]
-TOTAL = 130
 
 pytestmark = pytest.mark.slow
 

@@ -56,12 +56,6 @@ def cases(draw):
     }
 
 
-def size_of(options, shape):
-    """The batch size of a shape."""
-    size = options["size"]
-    return size[shape] if isinstance(size, dict) else size
-
-
 @THOROUGH
 @given(
     case=cases(),
