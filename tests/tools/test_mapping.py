@@ -126,27 +126,6 @@ def test_a_misspelt_rename_is_said() -> None:
         map_samples(dataset, None, "n-%d.tar", rename={"typo": ".caption.txt"}, workers=1)
 
 
-@pytest.mark.parametrize("program", ["mkdir sample.dir", "ln -s sample.txt sample.copy"])
-def test_a_field_that_is_no_file_is_an_error(
-    program: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Folders and links under the name of a field would otherwise be passed over."""
-    assert mapped("--command", program, "-o", "n-%d.tar") == 1
-    assert "which is a folder or a link" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("program", ["cp sample.txt other.txt", "mkdir made"])
-def test_a_file_that_is_no_field_is_an_error(
-    program: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A file of another name would otherwise disappear with the working folder."""
-    assert mapped("--command", program, "-o", "n-%d.tar") == 1
-    name = program.rsplit(maxsplit=1)[-1]
-    assert f"made {name}, which is no field; expected files named sample.EXT" in (
-        capsys.readouterr().err
-    )
-
-
 DOUBLED = ["--function", "functions.py:doubled"]
 
 
@@ -584,6 +563,11 @@ WRONG = [
     (["--command", ""], "expected a program"),
     (["--command", "no-such-program"], "no-such-program: cannot be run"),
     (["--command", "ls none"], "exit code 2: "),
+    # What would be passed over, or disappear with the working folder.
+    (["--command", "mkdir sample.dir"], "which is a folder or a link"),
+    (["--command", "ln -s sample.txt sample.copy"], "which is a folder or a link"),
+    (["--command", "cp sample.txt other.txt"], "made other.txt, which is no field; expected files"),
+    (["--command", "mkdir made"], "made made, which is no field; expected files named sample.EXT"),
     (["--function", "functions.py:number"], "the function returned a float"),
     (["--where", "cls = 90"], "there are no samples to map"),
     (["--rename", "a"], "expected --rename OLD=NEW"),
