@@ -8,7 +8,9 @@ those of the processor, over all threads of a library, because other work slows 
 
     python benchmarks/view_read.py [--samples 20000] [--nbytes 4000] [--rounds 15]
 
-LanceDB runs in an interpreter of its own: `--lance PYTHON` names one that has `lancedb`.
+LanceDB runs in an interpreter of its own: `--lance PYTHON` names one that has `lancedb`. With
+`--before FOLDER`, a checkout of another version reads the same views in a process of its own, in
+turns with this one; all other rows are left out then.
 
 Result, 10,000 samples of 2 to 6 kB, 9 rounds, 2 cores of AMD EPYC busy with other work (load 15),
 so the microseconds are rough, and ratios below 0.9 or above 1.1 say more than those between:
@@ -33,6 +35,7 @@ of a single row was not looked into, and batches share it.
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -46,9 +49,11 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+if "--serve" not in sys.argv:  # which reads with the version that PYTHONPATH names
+    sys.path.insert(0, str(HERE.parent))
 
 READS, BATCH = 1024, 256
+HOW = ("one by one", "__getitems__", "gather_bytes")
 Read = Callable[[list[int]], int]  # from indexes to the number of bytes
 
 
@@ -120,21 +125,65 @@ def readers(folder: Path, chosen: np.ndarray) -> dict[str, Read]:
     }
 
 
-class Lance:
-    """LanceDB in its own interpreter: a permutation of its table."""
+def views_of(folder: Path) -> dict[str, Any]:
+    """Return views of all kinds, for the comparison with another version."""
+    import wids
 
-    def __init__(self, python: str, folder: Path) -> None:
+    a, b = (wids.ShardListDataset(f"{folder}/{n}.json", transformations="bytes") for n in "ab")
+    chance = np.random.default_rng(1)
+    half, few = (chance.random(len(a)) < share for share in (0.5, 0.05))
+    order = chance.permutation(len(a))
+    table = str(folder / "all.parquet")
+    return {
+        "mask of 50 %": a[half],
+        "mask of 5 %": a[few],
+        "mask of a mask": a[half][chance.random(int(half.sum())) < 0.5],
+        "shuffled": a[order],
+        "4 parts": wids.concat([a[n::4] for n in range(4)]),
+        "joined, aligned": a.join(b),
+        "joined by key": a.join(b[order]),
+        "mask, joined by key": a[half].join(b[order]),
+        "joined to a table": a.join(table, fields=["chosen"]),
+        "shuffled, 2 joins": a.join(b).join(b[order], rename={".txt": ".other.txt"})[order],
+        "mapped": a.map(dict),
+    }
+
+
+def serve(folder: Path) -> None:
+    """Read what standard input asks for, and print the time and the number of bytes."""
+    views = views_of(folder)
+    print(json.dumps({name: len(view) for name, view in views.items()}), flush=True)
+    for line in sys.stdin:
+        (name, how), order = json.loads(line)
+        view = views[name]
+        parts = [order[at : at + BATCH] for at in range(0, len(order), BATCH)]
+
+        def read(_: list[int], view: Any = view, how: str = how, parts: Any = parts) -> int:
+            if how == "one by one":
+                return sum(nbytes_of(view[index]) for part in parts for index in part)
+            if how == "gather_bytes":
+                return sum(view.gather_bytes(part, ".jpg").values.nbytes for part in parts)
+            return sum(sum(map(nbytes_of, view.__getitems__(part))) for part in parts)
+
+        print(json.dumps(timed(read, order)), flush=True)
+
+
+class Process:
+    """An interpreter that reads what it is asked for, a line each."""
+
+    def __init__(self, command: list[str], path: str | None = None) -> None:
         self._process = subprocess.Popen(
-            [python, str(HERE / "peers" / "lancedb040.py"), str(folder)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=None if path is None else {**os.environ, "PYTHONPATH": path},
         )
-        self._process.stdout.readline()
+        self.greeting = self._process.stdout.readline()
 
-    def seconds(self, order: list[int], batch: int) -> tuple[float, int]:
-        """Read samples, so many at a time; return the time and the number of bytes."""
-        print(json.dumps([order, batch]), file=self._process.stdin, flush=True)
+    def seconds(self, *asked: Any) -> tuple[float, int]:
+        """Read samples; return the time and the number of bytes."""
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
         seconds, nbytes = json.loads(self._process.stdout.readline())
         return seconds, nbytes
 
@@ -150,21 +199,60 @@ def timed(read: Read, order: list[int]) -> tuple[float, int]:
     return time.process_time() - start, nbytes
 
 
+def compared(folder: Path, before: str, rounds: int) -> None:
+    """Print what views take here, and the ratio to another version."""
+    command = [sys.executable, __file__, "--serve", str(folder)]
+    ours, theirs = (Process(command, path) for path in (str(HERE.parent), before))
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for number in range(-2, rounds):  # the first rounds warm up
+        for name, length in json.loads(ours.greeting).items():
+            order = random.Random(number).choices(range(length), k=READS)
+            for how in HOW:
+                processes = (ours, theirs) if number % 2 else (theirs, ours)
+                both = {each: each.seconds((name, how), order) for each in processes}
+                if both[ours][1] != both[theirs][1]:
+                    raise RuntimeError(f"{name}: the versions saw different bytes")
+                if number >= 0:
+                    times = both[ours][0], both[theirs][0]
+                    found.setdefault((name, how), []).append(times)
+    ours.close()
+    theirs.close()
+    print(f"{'us a sample, ratio to before':28}" + "".join(f"{how:>20}" for how in HOW))
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = []
+        for how in HOW:
+            times = found[name, how]
+            middle = statistics.median(now for now, _ in times) / READS * 1e6
+            cells.append(f"{middle:12.2f} {statistics.median(a / b for a, b in times):7.2f}")
+        print(f"{name:28}" + "".join(cells))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--nbytes", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--lance", help="interpreter with lancedb")
+    parser.add_argument("--before", metavar="FOLDER", help="checkout of another version")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.serve is not None:
+        serve(arguments.serve)
+        return
     with tempfile.TemporaryDirectory(prefix="wids-views-") as name:
         folder = Path(name)
         every = np.arange(arguments.samples)
         chosen = np.random.default_rng(0).permutation(every)[: max(arguments.samples // 20, 100)]
         chosen.sort()
         made(folder, arguments.samples, arguments.nbytes, chosen)
+        if arguments.before is not None:
+            compared(folder, arguments.before, arguments.rounds)
+            return
         rows = readers(folder, chosen)
-        lance = Lance(arguments.lance, folder) if arguments.lance else None
+        lance = None
+        if arguments.lance:
+            script = str(HERE / "peers" / "lancedb040.py")
+            lance = Process([arguments.lance, script, str(folder)])
         found: dict[str, list[float]] = {}
         for number in range(-1, arguments.rounds):  # the first round warms up
             order = random.Random(number).choices(range(len(chosen)), k=READS)

@@ -3,7 +3,7 @@
     range    one arithmetic progression                       no memory
     runs     adjacent numbers, run by run, in any order       16 bytes a run
     low      ascending: their last 16 bits, block by block    2 bytes a number
-    bits     ascending: a bit for each possible number        1.125 bits a possible number
+    bits     ascending: a bit for each possible number        1.25 bits a possible number
     listed   any numbers, also -1                             4 or 8 bytes a number
     sparse   -1 nearly everywhere: the places with a number   12 or 16 bytes each of these
 
@@ -40,9 +40,13 @@ _AT_ONCE = 1 << 20  # numbers that are unpacked at a time
 # What is larger is pickled as the path of a file.
 _MOST_PICKLED_NBYTES = 32 << 10
 _LOW_BITS = 16
-_BLOCK = 1 << _LOW_BITS  # possible numbers under one entry of `ends`
 _SPAN = 128  # possible numbers under one entry of `ranks`
-_SPANS = _BLOCK // _SPAN
+_STRIDE = 256  # entries of `ranks` of which one is in a list
+_MOST_LISTED = (
+    4096  # lists of Python's integers are searched twice as fast, as long as they are short
+)
+# Where lists are as small as this, the form that is read fastest is taken.
+_SMALL_NBYTES = 64 << 10
 _MOST_ROWS = 1 << 62
 
 
@@ -124,7 +128,7 @@ class Rows:
         """Return the numbers of the flags that are set."""
         count = int(np.count_nonzero(flags))
         # If a bit for each is the smallest form, no array of the numbers is made.
-        nbytes = _bits_nbytes(len(flags))
+        nbytes = max(_bits_nbytes(len(flags)), _SMALL_NBYTES)
         if nbytes < 2 * count and nbytes < 8 * int(np.count_nonzero(flags[1:] != flags[:-1])):
             return cls("bits", _bits_of(flags), count, ascending=True)
         found: npt.NDArray[Any] = np.empty(count, _narrow(len(flags)))
@@ -167,7 +171,8 @@ class Rows:
         sizes = {"listed": wide.itemsize * count, "runs": 16 * (cuts + 1)}
         if ascending:
             sizes["low"] = 2 * count + 8 * ((top >> _LOW_BITS) + 1)
-            sizes["bits"] = _bits_nbytes(top + 1)
+            if sizes["low"] > _SMALL_NBYTES:
+                sizes["bits"] = _bits_nbytes(top + 1)
         kind = min(sizes, key=lambda name: sizes[name])
         return cls(kind, _ARRAYS[kind](found, wide), count, ascending)
 
@@ -514,8 +519,7 @@ def _runs(arrays: Arrays, shift: int) -> Readers:
     ends = arrays["ends"]
     # What is added to a place in a run.
     moves = arrays["starts"] - np.concatenate([ends[:0], [0], ends[:-1]]) + shift
-    # Lists of Python's integers are searched twice as fast, as long as they are short.
-    short = len(ends) <= 4096
+    short = len(ends) <= _MOST_LISTED
     search: Any = ends.tolist() if short else ends.data
     move: Any = moves.tolist() if short else moves.data
 
@@ -547,24 +551,18 @@ def _low(arrays: Arrays, shift: int) -> Readers:
 
 
 def _bits(arrays: Arrays, shift: int) -> Readers:
-    """Functions of the form of bits.
-
-    `ends` is the running count of bits of each block of 65536, `ranks` the number of bits in the
-    block before each span of 128, and `words` has two words for each span.
-    """
-    words, ranks, ends = arrays["words"], arrays["ranks"], arrays["ends"]
-    starts = np.concatenate([ends[:0], [0], ends[:-1]])
-    search_block: list[int] = ends.tolist()
-    starts_list: list[int] = starts.tolist()
-    search, word_of = ranks.data, words.data
+    """Functions of the form of bits: two words for each span of 128, and the bits before it."""
+    words, ranks = arrays["words"], arrays["ranks"]
+    coarse: list[int] = ranks[::_STRIDE].tolist()
+    search: Any = ranks.tolist() if len(ranks) <= _MOST_LISTED else ranks.data
+    word_of = words.data
     octets = words.view(np.uint8).reshape(-1, _SPAN >> 3)
     select = _SELECT
 
     def one(place: int) -> int:
-        block = bisect_right(search_block, place)
-        first, rank = block * _SPANS, place - starts_list[block]
-        span = bisect_right(search, rank, first, first + _SPANS) - 1
-        rank -= search[span]
+        stop = bisect_right(coarse, place) * _STRIDE
+        span = bisect_right(search, place, stop - _STRIDE, min(stop, len(search))) - 1
+        rank = place - search[span]
         number = span << 1
         word: int = word_of[number]
         count = word.bit_count()
@@ -587,16 +585,11 @@ def _bits(arrays: Arrays, shift: int) -> Readers:
         return base + select[octet << 3 | rank]
 
     def many(places: Integers) -> Integers:
-        blocks = np.searchsorted(ends, places, "right")
-        left = places - starts[blocks]
-        spans = blocks * _SPANS
-        step = _SPANS >> 1
-        while step:
-            spans = np.where(ranks[spans + step] <= left, spans + step, spans)
-            step >>= 1
-        left = left - ranks[spans]
+        # Of one type, since numpy would copy all ranks for another.
+        spans = np.searchsorted(ranks, places.astype(ranks.dtype), "right") - 1
+        left = places - ranks[spans]
         found = octets[spans]
-        sums = np.cumsum(_COUNTS[found], axis=1, dtype=np.int64)
+        sums = np.cumsum(_COUNTS[found], axis=1, dtype=np.uint8)
         which = (sums <= left[:, None]).sum(axis=1)
         each = np.arange(len(which))
         left = left - np.where(which > 0, sums[each, which - 1], 0)
@@ -661,28 +654,20 @@ def _narrow(top: int) -> np.dtype[Any]:
 
 
 def _bits_nbytes(top: int) -> int:
-    blocks = -(-top // _BLOCK)
-    return blocks * (_BLOCK // 8 + 2 * _SPANS + 8)
+    return -(-top // _SPAN) * (_SPAN // 8 + 4)
 
 
 def _bits_of(flags: npt.NDArray[np.bool_]) -> Arrays:
-    octets = np.zeros(-(-len(flags) // _BLOCK) * _BLOCK // 8, np.uint8)
+    octets = np.zeros(-(-len(flags) // _SPAN) * _SPAN // 8, np.uint8)
     packed = np.packbits(flags, bitorder="little")
     octets[: len(packed)] = packed
-    counts = _span_counts(octets)
-    ranks = np.cumsum(counts, axis=1) - counts
-    ends = np.cumsum(counts.sum(axis=1))
-    words = octets.view("<u8").astype(np.uint64, copy=False)
-    return {"words": words, "ranks": ranks.astype(np.uint16).reshape(-1), "ends": ends}
-
-
-def _span_counts(octets: npt.NDArray[np.uint8]) -> Integers:
-    """Return the number of bits in each span, block by block."""
     counts = np.empty(len(octets) * 8 // _SPAN, np.int64)
     for start in range(0, len(octets), _AT_ONCE):
         part = _COUNTS[octets[start : start + _AT_ONCE]].reshape(-1, _SPAN >> 3)
         counts[start * 8 // _SPAN :][: len(part)] = part.sum(axis=1, dtype=np.int64)
-    return counts.reshape(-1, _SPANS)
+    ranks = np.cumsum(counts) - counts
+    words = octets.view("<u8").astype(np.uint64, copy=False)
+    return {"words": words, "ranks": ranks.astype(_narrow(len(flags)))}
 
 
 def _as_bits(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
@@ -717,7 +702,7 @@ _LAYOUT: dict[str, dict[str, Sequence[np.dtype[Any]]]] = {
     "range": {"bounds": [_INT64]},
     "runs": {"starts": [_INT64], "ends": [_INT64]},
     "low": {"low": [_UINT16], "ends": [_INT64]},
-    "bits": {"words": [_UINT64], "ranks": [_UINT16], "ends": [_INT64]},
+    "bits": {"words": [_UINT64], "ranks": [_INT64, _INT32]},
     "listed": {"numbers": [_INT64, _INT32]},
     "sparse": {"places": [_INT64], "numbers": [_INT64, _INT32]},
 }
