@@ -91,14 +91,8 @@ def check_condition(text: str) -> tuple[str, Names]:
     _check_text(text, "condition")
     _parsed(f"SELECT\n{text}\n", text)  # so that it closes no bracket that it has not opened
     query = f"SELECT index FROM samples WHERE (\n{text}\n) ORDER BY index"
-    select = _only_select(query, text, "condition")
-    part = select.pop("where_clause", None)
-    expected = _only_select(
-        "SELECT index FROM samples WHERE true ORDER BY index", text, "condition"
-    )
-    del expected["where_clause"]
-    if select != expected or part is None:
-        raise ValueError(f"condition: expected one expression of SQL, got {text!r:.200}")
+    like = "SELECT index FROM samples WHERE true ORDER BY index"
+    part, _ = _only_other("where_clause", query, like, text, "condition")
     return query, Names.of(_allowed_names([part], "condition"))
 
 
@@ -118,12 +112,8 @@ def check_columns(text: str) -> Names:
     ['cls', 'json', 'width']
     """
     _check_text(text, "columns")
-    select = _only_select(f"SELECT\n{text}\nFROM samples", text, "columns")
-    parts = select.pop("select_list")
-    expected = _only_select("SELECT cls FROM samples", text, "columns")
-    del expected["select_list"]
-    if select != expected:
-        raise ValueError(f"columns: expected values of a sample, such as cls, got {text!r:.200}")
+    query = f"SELECT\n{text}\nFROM samples"
+    parts, _ = _only_other("select_list", query, "SELECT cls FROM samples", text, "columns")
     return Names.of(_allowed_names(parts, "columns"))
 
 
@@ -159,18 +149,13 @@ def check_order(text: str) -> tuple[str, Names]:
     """
     _check_text(text, "order")
     query = f"SELECT index FROM samples ORDER BY\n{text}\n, index"
-    select = _only_select(query, text, "order")
-    expected = _only_select("SELECT index FROM samples ORDER BY key, index", text, "order")
-    modifiers = select["modifiers"]
-    orders = modifiers[0].get("orders", []) if modifiers else []
-    last = expected["modifiers"][0]["orders"].pop()
-    expected["modifiers"][0]["orders"].clear()
-    parts = orders[:-1]
-    tie = orders[-1] if orders else None
-    orders.clear()
-    if select != expected or tie != last or not parts:
-        raise ValueError(f"order: expected expressions of SQL, got {text!r:.200}")
-    return query, Names.of(_allowed_names(parts, "order"))
+    like = "SELECT index FROM samples ORDER BY key, index"
+    modifiers, (expected,) = _only_other("modifiers", query, like, text, "order")
+    orders = modifiers[0].get("orders", [])
+    is_order = modifiers == [expected | {"orders": orders}]
+    if not is_order or len(orders) < 2 or orders[-1] != expected["orders"][-1]:
+        raise _no_expression(text, "order")
+    return query, Names.of(_allowed_names(orders[:-1], "order"))
 
 
 def _check_text(text: str, what: str) -> None:
@@ -190,9 +175,22 @@ def _only_select(query: str, text: str, what: str) -> dict[str, Any]:
     statements = _parsed(query, text)["statements"]
     node = statements[0]["node"] if len(statements) == 1 else {}
     if node.get("type") != "SELECT_NODE":
-        raise ValueError(f"{what}: expected one expression of SQL, got {text!r:.200}")
+        raise _no_expression(text, what)
     select: dict[str, Any] = _without_places(node)
     return select
+
+
+def _only_other(clause: str, query: str, like: str, text: str, what: str) -> tuple[Any, Any]:
+    """Return a clause of a query that must differ in nothing else from another; and of that."""
+    select, expected = (_only_select(each, text, what) for each in (query, like))
+    both = select.pop(clause), expected.pop(clause)
+    if select != expected or not both[0]:
+        raise _no_expression(text, what)
+    return both
+
+
+def _no_expression(text: str, what: str) -> ValueError:
+    return ValueError(f"{what}: expected expressions of SQL over a sample, got {text!r:.200}")
 
 
 def _without_places(tree: Any) -> Any:
@@ -202,28 +200,33 @@ def _without_places(tree: Any) -> Any:
     return list(map(_without_places, tree)) if isinstance(tree, list) else tree
 
 
-def _allowed_names(parts: list[Any], what: str) -> Iterator[list[str]]:
-    """Yield the names in a parsed expression; raise ValueError for what is not allowed in it."""
-    stack = list(parts)
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects in a parsed query."""
+    stack = [tree]
     while stack:
         item = stack.pop()
-        if isinstance(item, list):
+        if isinstance(item, dict):
+            yield item
+            stack += item.values()
+        elif isinstance(item, list):
             stack += item
-        if not isinstance(item, dict):
-            continue
-        kind = item.get("class")
+
+
+def _allowed_names(parts: Any, what: str) -> Iterator[list[str]]:
+    """Yield the names in a parsed expression; raise ValueError for what is not allowed in it."""
+    for node in _nodes(parts):
+        kind = node.get("class")
         refused = None
         if kind is not None and kind not in KINDS:
             refused = kind.lower().replace("_", " ")
-        elif kind == "FUNCTION" and item["function_name"].lower() not in FUNCTIONS:
-            refused = f"function {item['function_name']}"
-        elif kind == "TYPE" and str(item["type_name"]).upper() not in TYPES:
-            refused = f"type {item['type_name']}"
+        elif kind == "FUNCTION" and node["function_name"].lower() not in FUNCTIONS:
+            refused = f"function {node['function_name']}"
+        elif kind == "TYPE" and str(node["type_name"]).upper() not in TYPES:
+            refused = f"type {node['type_name']}"
         if refused is not None:
             raise ValueError(f"{what}: {refused} is not allowed in it; sql() takes all of SQL")
         if kind == "COLUMN_REF":
-            yield item["column_names"]
-        stack += [value for value in item.values() if isinstance(value, dict | list)]
+            yield node["column_names"]
 
 
 def check_query(query: str) -> Names:
@@ -257,7 +260,8 @@ def check_query(query: str) -> Names:
             "in: select count(*) from samples where cls = 3"
         )
     try:
-        return Names.of(_names_in(_parsed(query, query)))
+        nodes = _nodes(_parsed(query, query))
+        return Names.of(n["column_names"] for n in nodes if n.get("class") == "COLUMN_REF")
     except ValueError:  # such as SUMMARIZE, which is not taken apart
         return Names.of(())
 
@@ -276,18 +280,6 @@ def _parsed(query: str, text: str) -> dict[str, Any]:
     if tree["error"]:
         raise explained(ValueError(tree["error_message"]), text)
     return tree
-
-
-def _names_in(tree: Any) -> Iterator[list[str]]:
-    stack = [tree]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if item.get("class") == "COLUMN_REF":
-                yield item["column_names"]
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
 
 
 # For each mistake of beginners: how DuckDB or the query shows it, and what to write.

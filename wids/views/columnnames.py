@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from wids.base.arguments import check_text
 from wids.base.warn import warn
 from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind
+from wids.reading.collate import follow_path
 from wids.reading.ragged import equals_fill
 from wids.reading.samplesequence import is_near
 from wids.views.fieldhomes import in_tables
@@ -55,31 +57,6 @@ class _NoValue:
 
 
 MISSING = _NoValue()  # no such field, or a path that leads nowhere; equals null
-_UNREADABLE = _NoValue()  # a damaged field, or one too large to read
-
-
-def _follow(value: Any, path: tuple[str, ...]) -> Any:
-    """Return the value at a path in a decoded field; `MISSING` if there is none.
-
-    Of an `_UNREADABLE` field all values are unreadable.
-
-    >>> _follow({"size": [640, 480]}, ("size", "1")), _follow({"text": "cat"}, ("text", "length"))
-    (480, 3)
-    """
-    for step in path:
-        value = _step(value, step)
-    return value
-
-
-def _step(value: Any, step: str) -> Any:
-    if value is _UNREADABLE:
-        return _UNREADABLE
-    # By type first: asking whether it is a Mapping takes as long as all else.
-    if type(value) is dict or isinstance(value, Mapping):
-        return value.get(step, MISSING)
-    if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    return len(value) if isinstance(value, str | list) and step == "length" else MISSING
 
 
 def _unquoted(text: str) -> str:
@@ -88,24 +65,8 @@ def _unquoted(text: str) -> str:
     return text[1:-1].replace(2 * quote, quote) if is_quoted else text
 
 
-def _split(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the field and the path in the name of a column; None for any other text.
-
-    >>> _split(".json:size.'a.b'"), _split(".cls"), _split("cls")
-    (('.json', ('size', 'a.b')), ('.cls', ()), None)
-    """
-    found = _COLUMN.fullmatch(name)
-    if found is None:
-        return None
-    path = found["path"] or ""
-    steps = [step[1] for step in _LONE_STEP.finditer(path)]
-    if ".".join(steps) != path:
-        return None
-    return _unquoted(found["field"]), tuple(map(_unquoted, steps))
-
-
 def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, ...]]:
-    """Parse a column name of the filter language: return a field and the path in it.
+    """Parse the name of a column: return a field and the path in it.
 
     Args:
         name: Such as ".json:size.width".
@@ -115,16 +76,18 @@ def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, .
         TypeError: It is no text.
         ValueError: It does not begin with a dot.
 
-    >>> column_named(".json:size.width"), column_named(".cls")
-    (('.json', ('size', 'width')), ('.cls', ()))
+    >>> column_named(".json:size.'a.b'"), column_named(".cls")
+    (('.json', ('size', 'a.b')), ('.cls', ()))
     """
-    found = _split(check_text(argument, name, "the name of a column"))
-    if found is None:
+    found = _COLUMN.fullmatch(check_text(argument, name, "the name of a column"))
+    path = (found and found["path"]) or ""
+    steps = [step[1] for step in _LONE_STEP.finditer(path)]
+    if found is None or ".".join(steps) != path:
         raise ValueError(
             f"{argument}: a column such as '.cls' or '.json:size.width' starts with "
             f"a dot, got {name!r}"
         )
-    return found
+    return _unquoted(found["field"]), tuple(map(_unquoted, steps))
 
 
 def sql_of(name: str) -> str:
@@ -162,10 +125,10 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
     if in_tables(slots_of(samples), field) and not path:
         return
     for index in range(len(samples)):
-        row = samples.read_raw(index, (field,))
-        if field in row and is_stated(field, path):
-            return
-        if _follow(_plain_value(field, row.get(field)), path) not in (MISSING, _UNREADABLE):
+        data = samples.read_raw(index, (field,)).get(field)
+        if data is None:
+            continue
+        if not path or is_stated(field, path) or _has_null(field, data, path):
             return
     if len(samples):
         raise _unknown(samples, field, path, argument)
@@ -198,8 +161,8 @@ def warn_if_unknown(
     said = f"column: no sample has a value of {':'.join(filter(None, [field, '.'.join(steps)]))!r}"
     # No shard is fetched for a warning, as that of a kept column.
     if is_near(samples, 0):
-        first = samples.read_raw(0, (field,))
-        if _follow(_plain_value(field, first.get(field)), steps) is None:  # null is a value here
+        first = samples.read_raw(0, (field,)).get(field)
+        if first is not None and _has_null(field, first, steps):
             return
         said = str(_unknown(samples, field, steps, "column"))
     warn(f"{said}; all {len(values)} values are the fill, {fill!r:.80}: check the name")
@@ -227,24 +190,28 @@ def _unknown(
     )
 
 
-def _plain_value(extension: str, data: bytes | memoryview | None) -> Any:
-    """Decode a field to its plain value: a document, a class number, or text.
+def _has_null(field: str, data: bytes | memoryview, path: tuple[str, ...]) -> bool:
+    """Return whether a path leads to null in a field, which counts as a value.
 
-    Args:
-        extension: Its extension.
-        data: Its bytes; None if the sample has no such field.
+    >>> [_has_null(".json", b'{"a": [null]}', path) for path in [(), ("b",), ("a", "0")]]
+    [False, False, True]
+    """
+    value = _plain_value(field, data)
+    if not path:
+        return value is None
+    holder, last = follow_path(value, path[:-1]), path[-1]
+    if isinstance(holder, list) and last.isdecimal():
+        return int(last) < len(holder) and holder[int(last)] is None
+    return isinstance(holder, Mapping) and holder.get(last, MISSING) is None
 
-    Returns:
-        The value; `MISSING` if there is no field, `_UNREADABLE` if it is malformed.
+
+def _plain_value(extension: str, data: bytes | memoryview) -> Any:
+    """Return a document, the number of a class, or text; what is damaged as text.
 
     >>> _plain_value(".cls", b"3"), _plain_value(".txt", b"a cat"), _plain_value(".json", b"[1]")
     (3, 'a cat', [1])
     """
-    if data is None:
-        return MISSING
-    if field_kind(extension) not in {"text", "class", "json"}:
-        return bytes(data).decode("utf-8", "replace")
-    try:
-        return decode_field(extension, data)
-    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-        return _UNREADABLE
+    if field_kind(extension) in {"text", "class", "json"}:
+        with suppress(Exception):  # decoders of other libraries raise anything
+            return decode_field(extension, data)
+    return bytes(data).decode("utf-8", "replace")

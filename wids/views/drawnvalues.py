@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_extension
 from wids.ordering.randomseeds import random_seed
+from wids.reading.collate import follow_path
 from wids.views.columnnames import column_named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["draw"]
 
@@ -69,16 +72,9 @@ def _value_at(sample: Mapping[str, Any], column: str) -> Any:
     """Return the value of a column in a decoded sample; None if there is none."""
     field, path = column_named(column)
     value = sample.get(field)
-    for step in path:
-        if isinstance(value, bytes | memoryview):
-            raise TypeError(
-                f"draw: {field} is raw bytes, expected a decoded value; open the dataset without "
-                'transformations="bytes"'
-            )
-        if isinstance(value, Mapping):
-            value = value.get(step)
-        elif isinstance(value, list | tuple) and step.isdecimal():
-            value = value[int(step)] if int(step) < len(value) else None
-        else:
-            return None
-    return value
+    if path and isinstance(value, bytes | memoryview):
+        raise TypeError(
+            f"draw: {field} is raw bytes, expected a decoded value; open the dataset without "
+            'transformations="bytes"'
+        )
+    return follow_path(value, path)

@@ -102,7 +102,7 @@ def counterparts(left: Any, right: Any, *, aligned: bool | None) -> Integers | N
                 "join: aligned datasets have the same keys in the same order, those of sample "
                 f"{other[0]} are {' and '.join(map(repr, keys))}; join with aligned=False"
             )
-    return matching_rows(left, right, right._kept_table.of(right.key_hashes))  # noqa: SLF001 (of every `Viewable`)
+    return matching_rows(left, right, right.key_table)
 
 
 def matching_rows(left: Any, right: Any, table: Any) -> Integers:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["KeptTable", "KeyTable", "Keys", "find_all", "read_keys"]
+__all__ = ["KeyTable", "Keys", "find_all", "read_keys"]
 
 Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -95,26 +95,6 @@ class KeyTable:
         doubles = np.unique(self._hashes[1:][self._hashes[1:] == self._hashes[:-1]])
         for each in doubles[np.isin(doubles, wanted)].tolist() if len(doubles) else ():
             yield self.indexes_of(each)
-
-
-class KeptTable:
-    """Lazily made key table of a sequence, which is not pickled."""
-
-    def __init__(self) -> None:
-        self._table: KeyTable | None = None
-
-    def of(self, hashes: Callable[[], Hashes]) -> KeyTable:
-        """Return the table; it is made of the sequence's hashes on first use."""
-        if self._table is None:
-            self._table = KeyTable(hashes())
-        return self._table
-
-    def forget(self) -> None:
-        """Let the table be made again at its next use."""
-        self._table = None
-
-    def __reduce__(self) -> tuple[type[KeptTable], tuple[()]]:
-        return KeptTable, ()
 
 
 class Keys(Sequence[str]):

@@ -301,22 +301,15 @@ class Rows:
             numbers = self.arrays["numbers"][kept].astype(np.int64) + self.shift
             return Rows._sparse(found[kept], numbers, places.count)
         if self.kind == "bits" and places.ascending and 8 * places.count > self.count:
-            blocks = self._walked(places)
-        else:
-            blocks = map(self.take_some, places.blocks())
+            octets = self.arrays["words"].view(np.uint8)
+            flags = np.unpackbits(octets, bitorder="little").view(np.bool_)
+            kept = np.zeros(self.count, np.bool_)
+            for block in places.blocks():
+                kept[block] = True
+            flags[flags.copy()] = kept
+            return Rows.mask(flags).shifted(self.shift)
+        blocks = map(self.take_some, places.blocks())
         return Rows._of_blocks(blocks, places.count, self._top())
-
-    def _walked(self, places: Rows) -> Iterator[Integers]:
-        """Yield the numbers at ascending places, both lists unpacked in order."""
-        unpacked, begin, here = self.blocks(), 0, np.zeros(0, np.int64)
-        for block in places.blocks():
-            wanted = block
-            while len(wanted):
-                while begin + len(here) <= wanted[0]:
-                    begin, here = begin + len(here), next(unpacked)
-                stop = int(np.searchsorted(wanted, begin + len(here)))
-                yield here[wanted[:stop] - begin]
-                wanted = wanted[stop:]
 
     def _range(self) -> range:
         start, stop, step = self.arrays["bounds"].tolist()
@@ -562,7 +555,7 @@ def _bits(arrays: Arrays, shift: int) -> Readers:
     def one(place: int) -> int:
         stop = bisect_right(coarse, place) * _STRIDE
         span = bisect_right(search, place, stop - _STRIDE, min(stop, len(search))) - 1
-        rank = place - search[span]
+        rank: int = place - search[span]
         number = span << 1
         word: int = word_of[number]
         count = word.bit_count()

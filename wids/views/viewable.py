@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.iterable import SampleIterable, Style
     from wids.views.joining import On
-    from wids.views.keytable import KeptTable, Keys
+    from wids.views.keytable import Keys, KeyTable
 
     _Sequence = SampleSequence
 else:
@@ -635,13 +635,14 @@ class Viewable(_Sequence):
         return self[self.index_of(key)]
 
     @cached_property
-    def _kept_table(self) -> KeptTable:
-        from wids.views.keytable import KeptTable
+    def key_table(self) -> KeyTable:
+        """Table in which samples are found by the hashes of their keys."""
+        from wids.views.keytable import KeyTable
 
-        return KeptTable()
+        return KeyTable(self.key_hashes())
 
     def _find(self, key: str) -> int | None:
-        indexes = self._kept_table.of(self.key_hashes).indexes_of(hash_key(key))
+        indexes = self.key_table.indexes_of(hash_key(key))
         return next((index for index in indexes if self.key_at(index) == key), None)
 
     def select_keys(
@@ -741,7 +742,7 @@ class Viewable(_Sequence):
         from wids.views.keytable import KeyTable, find_all
 
         if column in KEY_NAMES:
-            return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
+            return find_all(wanted, self.key_table, self.keys_at)
         gaps = self._column_with_gaps(column)
         values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
         present = [index for index, value in enumerate(values) if value is not MISSING]
@@ -1116,6 +1117,10 @@ class ShardListDataset(ShardList, Viewable):
         indexes = packed.indexes_of(hash_key(key))
         return next((index for index in indexes if self.key_at(index) == key), None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A pickled copy makes a table of its own, as the present one may be large.
+        return {name: each for name, each in super().__getstate__().items() if name != "key_table"}
+
     def drop_if_changed(self, shard_index: int) -> bool:
         """Drop a shard that was replaced, and the table of keys; see `ShardList`.
 
@@ -1127,7 +1132,7 @@ class ShardListDataset(ShardList, Viewable):
         """
         changed = super().drop_if_changed(shard_index)
         if changed:
-            self._kept_table.forget()
+            self.__dict__.pop("key_table", None)
         return changed
 
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
