@@ -53,10 +53,10 @@ def make(folder: Path, samples: int) -> wids.ShardListDataset:
 def row_reader(joined, keys: list[str]):
     """Return the function that reads a row of the table, and compares its key."""
     labels = [{"__key__": key} for key in keys]
-    extended = joined.right.extended
+    rows = joined.slots[1]
 
     def read(index: int) -> dict:
-        return extended(labels[index], index, index)
+        return rows.table.extended(labels[index], rows.at(index), index)
 
     return read
 

@@ -126,6 +126,12 @@ def test_selections_and_keys_are_measured():
     rows = [line.split() for line in done.stdout.splitlines()[2:]]
     assert [row[0] for row in rows] == ["wids", "numpy"]
     assert all(len(row) == 5 and float(row[1]) > 0 for row in rows)
+    done = run("views_join_read.py", "--samples", "50", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    small = ("--samples", "200", "--rounds", "1", "--before", BENCHMARKS.parent)
+    done = run("view_read.py", *small)
+    assert done.returncode == 0, done.stderr
+    assert all(len(line.split()[-6:]) == 6 for line in done.stdout.splitlines()[1:])
     done = run("key_lookup.py", "--keys", "1000", "--rounds", "1")
     assert done.returncode == 0, done.stderr
     assert "dict find" in done.stdout

@@ -474,6 +474,9 @@ class Slot:
             [len(s.leaf) for s in self.sources], dtype=np.int64
         ).tolist()
         self.starts = [0, *self.ends[:-1]]
+        # A source may be there several times, and is read as one.
+        firsts: dict[tuple[Any, ...], int] = {}
+        self._firsts = [firsts.setdefault(s.identity, n) for n, s in enumerate(self.sources)]
         self.readers = [
             (each.leaf.read_as, each.label, each.steps, start)
             for each, start in zip(self.sources, self.starts, strict=True)
@@ -508,14 +511,12 @@ class Slot:
             yield self.sources[0], np.arange(len(addresses)), addresses
             return
         numbers = np.searchsorted(self.ends, addresses, "right")
-        if least < 0:
-            numbers[addresses < 0] = -1
-        for number in np.unique(numbers).tolist():
-            (places,) = np.nonzero(numbers == number)
-            if number < 0:
-                yield None, places, addresses[places]
-            else:
-                yield self.sources[number], places, addresses[places] - self.starts[number]
+        numbers[addresses < 0] = -1
+        rows = addresses - np.array([*self.starts, 0])[numbers]
+        firsts = np.array([*self._firsts, -1])[numbers]
+        for first in np.unique(firsts).tolist():
+            (places,) = np.nonzero(firsts == first)
+            yield None if first < 0 else self.sources[first], places, rows[places]
 
     def by_leaf(self, indexes: Integers) -> Iterator[tuple[Any, Integers, Integers, Any]]:
         """Yield each dataset or table, the places of its samples, the rows, and their labels.
@@ -1026,13 +1027,14 @@ def likely_names(slots: Slots, step: Add, indexes: Integers | None = None) -> Se
     if step.of_table:
         tables = [source.leaf for source in slot.sources if isinstance(source.leaf, TableRows)]
         return [name for table in tables for name in table.fields]
+    if step.guess is not None:
+        return step.guess
     start = 0
     for block in slot.rows.blocks() if indexes is None else [slot.rows.take(indexes)]:
         there = np.flatnonzero(block >= 0)
-        if step.guess is None and len(there):
+        if len(there):
             first = start + int(there[0]) if indexes is None else int(indexes[there[0]])
             step.guess = names_at(slots, first, step.slot)
-        if step.guess is not None:
             return step.guess
         start += len(block)
     return ()
