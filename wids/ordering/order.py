@@ -1,23 +1,36 @@
-"""The order of an epoch: which index is at which position.
+"""The order of an epoch: which sample is at which position.
 
 The order is a function of seed, epoch and position, in integers alone; nothing is drawn step by
 step. So any rank begins at any position at once, and any number of ranks goes on from there.
 
-    OrderSpec    seed, epoch, and the arguments of a sampler that determine an order
-    Chunks       the samples of a dataset, in chunks
-    Interleave   merges several sequences evenly into one
-    EpochOrder   index at each position of an epoch
-    Share        the positions of one rank
+From the whole to the parts:
 
-1. The chunks are put in a line: in storage order (partition "contiguous"), in an order drawn from
-   the seed ("fixed"), or from seed and epoch ("global"). With "uniform" there are no chunks: one
-   permutation of all samples is the order.
-2. The line is cut into streams of equal length; position `p` of the epoch is position
-   `p // streams` of stream `p % streams`. With "contiguous" and "fixed", a stream has the same
-   chunks in each epoch, in a new order.
-3. The chunks of a stream are divided into `interleave` sequences, which `Interleave` merges: at any
-   time, a stream draws from the one chunk of each sequence that is in progress.
-4. In a chunk, a permutation whose key is that of the chunk gives the sample.
+1. Chunks. Adjacent samples that are read together, such as those of a shard, are a chunk. All
+   chunks are put in a line: in storage order (partition "contiguous"), in an order drawn from the
+   seed ("fixed"), or from seed and epoch ("global"). (With "uniform" there are no chunks: one
+   permutation of all samples is the order.)
+2. Streams. The line is cut into streams of equal length, one for the ranks of each node. Position
+   `p` of the epoch is position `p // streams` of stream `p % streams`. With "contiguous" and
+   "fixed", a stream has the same chunks in each epoch, in a new order.
+3. Sequences. The chunks of a stream are divided into `interleave` sequences of about equal length,
+   which are read side by side, each chunk by chunk. So at any time, a stream is in one chunk of
+   each sequence.
+4. Blocks. A stream is cut into blocks of up to 64 positions for each sequence. A formula says how
+   far each sequence is before block `i`; hence any block is found without those before it.
+5. Rounds. A block is read in rounds of one sample of each sequence, and each round is shuffled.
+6. In a chunk, a permutation whose key is that of the chunk gives the sample.
+7. Ranks. Each step takes as many adjacent positions as there are ranks, and gives them to the ranks
+   stream by stream.
+
+Line and streams are arrays, which an epoch makes once. From blocks on, all is arithmetic on many
+positions at a time.
+
+    OrderSpec    seed, epoch, and the arguments of a sampler that determine an order
+    Chunks       the samples of a dataset, in chunks (1)
+    EpochOrder   index at each position of an epoch (1, 2)
+    _Stream      index at each position of a stream (3, 6)
+    Interleave   merges several sequences evenly into one (4, 5); mixtures merge their parts by it
+    Share        the positions of one rank (7)
 """
 
 import math
@@ -56,7 +69,7 @@ _LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
 _ELEMENTS = 64
 # A block is this part of a chunk at most, so that few have the ends of two chunks.
 _PART_OF_CHUNK = 16
-# Between the rounds of a block. Multiples of it are spread evenly.
+# Of the rows of a block, between the columns of two rounds. Multiples of it are spread evenly.
 _GOLDEN_SECTION = 0.618
 # Blocks for each position of which a table is made, if all blocks between are in it.
 _DENSE = 8
@@ -192,15 +205,19 @@ class Interleave:
         x_s(i) = lengths[s] * i // num_blocks + leads[s] * min(i, num_blocks - i, ramp) // ramp
 
     so that all sequences begin and end together, and each is ahead of its even share by its lead
-    in between. A block takes `x_s(i + 1) - x_s(i)` elements of each sequence. They lie sequence
-    after sequence, and are read in rounds: a round takes one element of each `k`-th part of the
-    block, so it has each sequence about once.
+    in between. A block takes `x_s(i + 1) - x_s(i)` elements of each of its `k` sequences, and lays
+    them out in `k` rows of equal length. Each column is a round, which has every sequence about
+    once; the columns are read at steps of 0.618 rows, so that adjacent elements come far apart.
+    A block with four elements of `a`, three of `b` and four of `c`:
+
+        in rows     a0 a1 a2 a3 | b0 b1 b2 c0 | c1 c2 c3
+        in rounds   a0 b0 c1 | a3 c0 c2 | a2 b2 c3 | a1 b1
 
     Args:
         bounds: Where each piece begins in the line, and where the last one ends; int64.
         firsts: First piece of each sequence, and the number of pieces; int64, shape `(k + 1,)`.
         block: Positions of a block, at least 1.
-        key: Key of the order in the blocks; None to take the sequences one by one.
+        key: Key of the order in the rounds; None to take the sequences one by one.
         leads: Elements that each sequence is ahead of the others, or behind; None for none.
         ramp: Number of blocks in which the sequences gain their leads.
     """
@@ -226,10 +243,10 @@ class Interleave:
             # falls: it gains at least one element in a block, and the lead takes half of that.
             most = lengths * self._ramp // (2 * self.num_blocks)
             self._leads = np.where(lengths < self.num_blocks, 0, np.clip(leads, -most, most))
-        # Between these three blocks and the end, positions are in proportion to blocks, but for two
-        # roundings a sequence; in the outer parts there are at least half as many in a block.
-        ends = np.array([0, self._ramp, self.num_blocks - self._ramp, self.num_blocks])
-        self._ends = self._taken(ends).sum(1), ends
+        # Where a block begins is linear between these four, but for two roundings a sequence.
+        # While leads are gained or given up, a block has at least half as many positions.
+        corners = np.array([0, self._ramp, self.num_blocks - self._ramp, self.num_blocks])
+        self._corners = self._taken(corners).sum(1), corners
         self._margin = 1 + 4 * lengths.size // max(1, self.total // self.num_blocks)
 
     def _taken(self, blocks: Integers) -> Integers:
@@ -254,44 +271,24 @@ class Interleave:
         pieces, offsets = np.empty_like(positions), np.empty_like(positions)
         for start in range(0, positions.size, _PIECE):
             part = slice(start, start + _PIECE)
-            pieces[part], offsets[part] = self._find(positions[part])
+            pieces[part], offsets[part] = self._in_blocks(positions[part])
         return pieces, offsets
 
-    def _find(self, positions: Integers) -> tuple[Integers, Integers]:
-        """Return piece and offset of shuffled positions, by a table of their blocks."""
+    def _in_blocks(self, positions: Integers) -> tuple[Integers, Integers]:
+        """Return piece and offset of shuffled positions, by a table of the blocks around them."""
         k = self._lengths.size
-        low, high = np.interp([positions.min(), positions.max()], *self._ends).astype(np.int64)
-        low, high = max(0, low - self._margin), min(high + self._margin + 1, self.num_blocks)
-        if high - low < _DENSE * positions.size:
-            blocks = np.arange(low, high + 1)
-        else:  # most of these would hold none of the positions
-            guess = np.interp(positions, *self._ends).astype(np.int64)
-            near = np.arange(-self._margin, self._margin + 2)
-            blocks = np.unique((guess[:, None] + near).clip(0, self.num_blocks))
-        taken = self._taken(blocks)
+        taken = self._taken(self._blocks_around(positions))
         begins = taken.sum(1)
         rows = np.searchsorted(begins, positions, side="right") - 1
-        # Each block is `k` parts of `widths`, but for the last part; see `_in_rounds`.
-        sizes = np.diff(begins)
-        widths = -(-sizes // k)
-        steps = (widths * _GOLDEN_SECTION).astype(np.int64)
-        (common,) = np.nonzero(np.gcd(steps, widths) > 1)
-        while common.size:
-            steps[common] += 1
-            common = common[np.gcd(steps[common], widths[common]) > 1]
-        sizes, widths, steps = sizes[rows], widths[rows], steps[rows]
-        places = _in_rounds(positions - begins[rows], k, widths, steps)
-        # The last part may be shorter: a place beyond the end is permuted again.
-        (astray,) = np.nonzero(places >= sizes)
-        while astray.size:
-            places[astray] = _in_rounds(places[astray], k, widths[astray], steps[astray])
-            astray = astray[places[astray] >= sizes[astray]]
-        # A cell is what a block takes of a sequence. Most have about the same size.
+        places = _in_rounds(positions - begins[rows], rows, np.diff(begins), k)
+        # A cell is what a block takes of a sequence; its number is guessed, since most of a block
+        # have about the same size.
         firsts = _running_total(np.diff(taken, axis=0).ravel())
-        cells = rows * k + (places * k / sizes).astype(np.int64)
+        cells = rows * k + (places * k / np.diff(begins)[rows]).astype(np.int64)
         places += firsts[rows * k]
         (astray,) = np.nonzero((places < firsts[cells]) | (places >= firsts[cells + 1]))
         cells[astray] = np.searchsorted(firsts, places[astray], side="right") - 1
+        # From the first element of a cell, which is in one of the pieces of its sequence.
         starts = taken[:-1] + self._bounds[self._firsts[:-1]]
         pieces = (np.searchsorted(self._bounds, starts.T, side="right") - 1).T.ravel()[cells]
         places += (starts.ravel() - firsts[:-1])[cells]
@@ -300,22 +297,51 @@ class Interleave:
         pieces[astray] = np.searchsorted(self._bounds, places[astray], side="right") - 1
         return pieces, places - self._bounds[pieces]
 
+    def _blocks_around(self, positions: Integers) -> Integers:
+        """Return adjacent or ascending blocks, among them those of the positions and the next."""
+        low, high = np.interp([positions.min(), positions.max()], *self._corners).astype(np.int64)
+        low, high = max(0, low - self._margin), min(high + self._margin + 1, self.num_blocks)
+        if high - low < _DENSE * positions.size:
+            return np.arange(low, high + 1)
+        # Most of these would hold none of the positions.
+        guess = np.interp(positions, *self._corners).astype(np.int64)
+        near = np.arange(-self._margin, self._margin + 2)
+        return np.unique((guess[:, None] + near).clip(0, self.num_blocks))
 
-def _in_rounds(numbers: Integers, k: int, widths: Integers, steps: Integers) -> Integers:
-    """Permute the numbers of a grid of `k` rows: number `i` is in row `i % k`.
+
+def _in_rounds(numbers: Integers, blocks: Integers, sizes: Integers, k: int) -> Integers:
+    """Return the element of a block that comes at each number of its order in rounds.
 
     Args:
-        numbers: Numbers in `[0, k * width)`.
-        k: Number of rows, one after the other.
-        widths: Length of the rows, for each number.
-        steps: Distance in a row from one round to the next; it has no factor in common with the
-            width.
+        numbers: Numbers of positions in their blocks.
+        blocks: Block of each.
+        sizes: Elements of each block.
+        k: Rows of a block.
     """
-    rounds = numbers // k
-    rows = numbers - rounds * k
-    rounds *= steps
-    rounds -= (rounds / widths).astype(np.int64) * widths
-    return rows * widths + rounds
+    widths = -(-sizes // k)
+    # Distance of successive columns; it has no factor in common with the width, so all come.
+    steps = (widths * _GOLDEN_SECTION).astype(np.int64)
+    (common,) = np.nonzero(np.gcd(steps, widths) > 1)
+    while common.size:
+        steps[common] += 1
+        common = common[np.gcd(steps[common], widths[common]) > 1]
+    sizes, widths, steps = sizes[blocks], widths[blocks], steps[blocks]
+    elements = _in_columns(numbers, k, widths, steps)
+    # The last row may be shorter: an element beyond the end is permuted again.
+    (astray,) = np.nonzero(elements >= sizes)
+    while astray.size:
+        elements[astray] = _in_columns(elements[astray], k, widths[astray], steps[astray])
+        astray = astray[elements[astray] >= sizes[astray]]
+    return elements
+
+
+def _in_columns(numbers: Integers, k: int, widths: Integers, steps: Integers) -> Integers:
+    """Return the element of `k` rows at each number, if columns are read at steps."""
+    columns = numbers // k
+    rows = numbers - columns * k
+    columns *= steps
+    columns -= (columns / widths).astype(np.int64) * widths
+    return rows * widths + columns
 
 
 class EpochOrder:
