@@ -171,7 +171,7 @@ WRONG_DATA = [
     ("check missing.tar --repair n.tar", ["missing.tar: No such file"]),
     ("check empty --repair n.tar", ["empty: Is a directory"]),
     *(
-        (f"order a.json --{option} 0", [f"{name} must be at least 1, got 0"])
+        (f"order a.json --{option} 0", [f"{name} must be at least 1", "got 0"])
         for option, name in [
             ("interleave", "interleave"), ("cache-shards", "cache_shards"),
             ("chunksize", "chunksize"),

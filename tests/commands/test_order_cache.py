@@ -44,7 +44,9 @@ def test_order_refuses_counts_below_one(
 ) -> None:
     """Each count below one is refused by name."""
     assert main(["order", str(folder), f"--{option}", "0"]) == 1
-    assert f"{option.replace('-', '_')} must be at least 1, got 0" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"{option.replace('-', '_')} must be at least 1" in told
+    assert "got 0" in told
 
 
 def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

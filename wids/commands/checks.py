@@ -251,7 +251,7 @@ def add_order(commands: Any) -> None:
 
 def order(args: Arguments) -> int:
     """Print the cost of the order that the recommended sampler gives."""
-    from wids.ordering.orderreport import Cluster, compare_interleaves
+    from wids.ordering.orderreport import Cluster, order_report
 
     cluster = Cluster(
         nodes=args.nodes,
@@ -261,8 +261,8 @@ def order(args: Arguments) -> int:
         cache_shards=args.cache_shards,
     )
     options = {name: getattr(args, name) for name in ("partition", "streams", "chunksize", "seed")}
-    lengths, nbytes = _sizes(args)
-    reports = compare_interleaves(lengths, cluster, args.interleave, nbytes=nbytes, **options)
+    lengths, options["nbytes"] = _sizes(args)
+    reports = [order_report(lengths, cluster, interleave=k, **options) for k in args.interleave]
     if args.json:
         print_json([report.to_dict() for report in reports])
     else:

@@ -6,19 +6,18 @@ epoch are counted (in a large dataset, only in the beginning of the epoch).
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from wids.base.arguments import check_choice, check_integer
+from wids.base.arguments import check_integer
 from wids.base.text import format_nbytes
-from wids.ordering.order import PARTITIONS, Chunks, OrderSpec, Share
 from wids.ordering.permute import Integers
-from wids.ordering.samplers import shard_lengths
+from wids.ordering.samplers import DistributedShardSampler, shard_lengths
 
-__all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report"]
+__all__ = ["Cluster", "OrderReport", "order_report"]
 
 # Steps that count as simultaneous: enough to read from all shards that are in use at one time.
 _WINDOW_STEPS = 8
@@ -146,29 +145,23 @@ def order_report(
     lengths: Sequence[int],
     cluster: Cluster,
     *,
-    partition: str = "global",
     interleave: int = 16,
     streams: int | None = None,
-    chunksize: int | None = None,
-    seed: int = 0,
     nbytes: int | None = None,
-    lanes: int | None = None,
     # Some seconds of work at most.
     max_samples: int = 4_000_000,
+    **options: Any,
 ) -> OrderReport:
     """Simulate an order through an epoch, and count the shards that are read.
 
     Args:
         lengths: Number of samples in each shard.
         cluster: Machines, processes and batches of the run.
-        partition: As for the samplers.
         interleave: As for the samplers.
         streams: Number of streams; by default one per node.
-        chunksize: Samples per chunk, at least 1; None makes each shard one chunk.
-        seed: As for the samplers.
         nbytes: Size of all shards, from which the bytes that a node downloads are computed.
-        lanes: The old name of `streams`.
         max_samples: Number of samples of the node to simulate; for more, counts are scaled up.
+        options: Other arguments of `DistributedShardSampler`: `partition`, `chunksize`, `seed`.
 
     Returns:
         The counts of the first node, its first rank and that rank's first worker.
@@ -181,30 +174,29 @@ def order_report(
     (50, True)
     """
     shards = shard_lengths(lengths, least=1)
-    streams = streams if lanes is None else lanes
-    # One stream per node is the default of `DistributedShardSampler`.
-    streams = cluster.nodes if streams is None else check_integer("streams", streams, 1)
-    spec = OrderSpec(
-        seed=check_integer("seed", seed),
-        # Epoch 0 may be in storage order; any later epoch has similar counts.
-        epoch=1,
-        partition=check_choice("partition", partition, PARTITIONS),
-        streams=streams,
-        interleave=check_integer("interleave", interleave, 1),
-    )
-    if chunksize is not None:
-        check_integer("chunksize", chunksize, 1)
     num_samples, ends = int(shards.sum()), np.cumsum(shards)
-    chunks = Chunks.cut(0, num_samples, chunksize, shards)
-    order, ranks, batch = chunks.epoch(spec), cluster.ranks_per_node, cluster.batch_size
-    shares = [Share(num_samples, rank, cluster.num_replicas, streams) for rank in range(ranks)]
+    if streams is None and "lanes" not in options:  # the old name
+        streams = cluster.nodes
+    sampler = DistributedShardSampler(
+        range(num_samples),
+        cluster.num_replicas,
+        0,
+        lengths=shards,
+        interleave=interleave,
+        streams="node" if streams is None else streams,
+        **options,
+    )
+    # Epoch 0 may be in storage order; any later epoch has similar counts.
+    state, ranks, batch = sampler.start(1), cluster.ranks_per_node, cluster.batch_size
+    order, share = sampler.order(state), sampler.share(state)
+    shares = [replace(share, rank=rank) for rank in range(ranks)]
 
     def read(rank: int, first: int, last: int) -> Integers:
         """Return the shard of each sample that a rank reads in its steps `[first, last)`."""
         indexes = order.at(shares[rank].positions(first, last))
         return np.searchsorted(ends, indexes, side="right").astype(np.int64)
 
-    count = shares[0].count
+    count = share.count
     length = min(count, max(1, check_integer("max_samples", max_samples, 1) // ranks))
     scale = count / length
     node = np.stack([read(rank, 0, length) for rank in range(ranks)])  # (ranks, length)
@@ -223,10 +215,11 @@ def order_report(
     least = downloads = min(round(first_reads.size * scale), shards.size)
     if cluster.cache_shards is not None:
         downloads = round(_misses(in_time, cluster.cache_shards) * scale)
-    report = OrderReport(
-        partition=partition,
-        interleave=min(interleave, -(-chunks.sizes.size // streams)),
-        streams=streams,
+    nbytes = None if nbytes is None else check_integer("nbytes", nbytes, 0)
+    return OrderReport(
+        partition=state.partition,
+        interleave=min(interleave, -(-len(sampler.ranges) // state.streams)),
+        streams=state.streams,
         steps=-(-length // batch),
         epoch_steps=-(-count // batch),
         node_shards_mean=float(np.mean(at_once)),
@@ -243,34 +236,9 @@ def order_report(
         shards_per_batch_last=float(np.mean(last)),
         # The mean of independent draws: of each shard, the chance to be in a batch.
         shards_per_batch_uniform=float((1 - (1 - shards / num_samples) ** batch).sum()),
+        whole_nbytes=None if nbytes is None else nbytes * downloads // shards.size,
+        range_nbytes=None if nbytes is None else nbytes * count * ranks // num_samples,
     )
-    if nbytes is None:
-        return report
-    return replace(
-        report,
-        whole_nbytes=nbytes * downloads // shards.size,
-        range_nbytes=check_integer("nbytes", nbytes, 0) * count * ranks // num_samples,
-    )
-
-
-def compare_interleaves(
-    lengths: Sequence[int],
-    cluster: Cluster,
-    interleaves: Iterable[int] = (1, 2, 4, 8, 16, 32, 64),
-    **options: Any,
-) -> list[OrderReport]:
-    """Return a report for each of several values of `interleave`, to choose one.
-
-    Args:
-        lengths: Number of samples in each shard.
-        cluster: Machines, processes and batches of the run.
-        interleaves: The values.
-        options: Further arguments of `order_report`.
-
-    >>> [r.interleave for r in compare_interleaves([10] * 20, Cluster(), (1, 4))]
-    [1, 4]
-    """
-    return [order_report(lengths, cluster, interleave=k, **options) for k in interleaves]
 
 
 def _distinct(stream: Integers, width: int) -> list[int]:
