@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.ordering.order import Chunks, EpochOrder, Interleave, OrderSpec
+from wids.ordering.order import Chunks, EpochOrder, Interleave, OrderSpec, map_by_number
 from wids.ordering.permute import Integers, derive_key, derive_keys, facts_hash, permute
 
 __all__ = ["MixtureChunks", "MixtureOrder", "share_out"]
@@ -74,7 +74,6 @@ class MixtureOrder:
     """Order of an epoch of a mixture: maps positions to indexes of the concatenated parts."""
 
     def __init__(self, mixture: MixtureChunks, spec: OrderSpec) -> None:
-        self.num_samples = mixture.num_samples
         self._mixture, self._spec = mixture, spec
         quotas = share_out(mixture.num_samples, mixture.weights)
         # The first draw of each part among those of an epoch.
@@ -96,17 +95,14 @@ class MixtureOrder:
     def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions; as `EpochOrder.at`."""
         inside, streams = np.divmod(positions, self._spec.streams)
-        indexes = np.empty_like(positions)
-        for stream in np.flatnonzero(np.bincount(streams, minlength=1)).tolist():
-            (here,) = np.nonzero(streams == stream)
-            parts, numbers = self._merge(stream).at(inside[here])
-            for part in np.flatnonzero(np.bincount(parts, minlength=1)).tolist():
-                (mine,) = np.nonzero(parts == part)
-                # The draws of this part that belong to this stream are every `streams`-th one.
-                first = (stream - int(self._firsts[part])) % self._spec.streams
-                draws = first + numbers[mine] * self._spec.streams
-                indexes[here[mine]] = self._draw(part, draws)
-        return indexes
+        return map_by_number(streams, inside, self._in_stream)
+
+    def _in_stream(self, stream: int, positions: Integers) -> Integers:
+        """Return the indexes at some positions of a stream."""
+        parts, numbers = self._merge(stream).at(positions)
+        # The draws of a part that belong to this stream are every `streams`-th one.
+        firsts = (stream - self._firsts[parts]) % self._spec.streams
+        return map_by_number(parts, firsts + numbers * self._spec.streams, self._draw)
 
     def _merge(self, stream: int) -> Interleave:
         if stream not in self._merges:

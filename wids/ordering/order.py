@@ -34,6 +34,7 @@ positions at a time.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,6 +59,7 @@ __all__ = [
     "Interleave",
     "OrderSpec",
     "Share",
+    "map_by_number",
 ]
 
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
@@ -380,14 +382,7 @@ class EpochOrder:
                 positions = permute(positions, self.num_samples, derive_key(self.key, _ALL))
             return positions + self.chunks.first
         inside, streams = np.divmod(positions, spec.streams)
-        numbers = np.flatnonzero(np.bincount(streams)).tolist()
-        if len(numbers) == 1:  # as for a rank, mostly
-            return self._stream(numbers[0]).at(inside)
-        indexes = np.empty_like(positions)
-        for number in numbers:
-            (mine,) = np.nonzero(streams == number)
-            indexes[mine] = self._stream(number).at(inside[mine])
-        return indexes
+        return map_by_number(streams, inside, lambda number, here: self._stream(number).at(here))
 
     @cached_property
     def _line(self) -> tuple[Integers, Integers]:
@@ -419,6 +414,24 @@ class EpochOrder:
             firsts, sizes = firsts[order], sizes[order]
         self._streams[number] = _Stream(self, number, firsts, sizes)
         return self._streams[number]
+
+
+def map_by_number(
+    numbers: Integers, values: Integers, function: Callable[[int, Integers], Integers]
+) -> Integers:
+    """Return `function(number, values)` of the values of each number, in the order of the values.
+
+    >>> map_by_number(np.array([0, 2, 0]), np.array([5, 6, 7]), lambda n, v: 10 * n + v).tolist()
+    [5, 26, 7]
+    """
+    used = np.flatnonzero(np.bincount(numbers)).tolist()
+    if len(used) == 1:  # as the stream of a rank, mostly
+        return function(used[0], values)
+    results = np.empty_like(values)
+    for number in used:
+        (mine,) = np.nonzero(numbers == number)
+        results[mine] = function(number, values[mine])
+    return results
 
 
 def stream_bounds(num_samples: int, number: int, streams: int) -> tuple[int, int]:

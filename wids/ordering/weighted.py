@@ -143,7 +143,6 @@ class WeightedOrder:
     """Order of an epoch of weighted draws: maps positions to indexes."""
 
     def __init__(self, source: WeightedChunks, spec: OrderSpec) -> None:
-        self.num_samples = source.num_samples
         counts = source.counts(spec.seed, spec.epoch)
         small = counts.size <= np.iinfo(np.int32).max
         numbers = np.arange(counts.size, dtype=np.int32 if small else np.int64)
