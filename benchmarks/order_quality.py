@@ -1,7 +1,9 @@
 """How well does an order mix, and what does that cost in shards at once and downloads?
 
-    make venv for it:  python -m venv .bench/venvs/order-plot, with torch, scikit-learn, matplotlib
-    .bench/venvs/order-plot/bin/python benchmarks/order_quality.py [--no-sgd] [--record]
+    python benchmarks/order_quality.py [--only PART] [--no-sgd] [--record]
+
+Rows whose names lack PART stay as they were. SGD needs scikit-learn, MosaicML's rows its wheel in
+an environment of its own.
 
 Worst case on purpose: 1,000,000 samples of 100 classes, sorted by class, in 1000 shards of 1000; 4
 nodes of 8 ranks, batches of 32. Every order is reduced to what each rank reads, and measured alike:
@@ -218,11 +220,14 @@ def measure(geometry, reads):
     }
 
 
-def quality():
+def quality(only, before):
     rows = []
     for name, order in ORDERS.items():
-        rows.append({"order": name, **measure(BIG, order(BIG, 1))})
-        print(markdown([rows[-1]]).splitlines()[-1], flush=True)
+        if only in name:
+            rows.append({"order": name, **measure(BIG, order(BIG, 1))})
+            print(markdown([rows[-1]]).splitlines()[-1], flush=True)
+        else:
+            rows += [row for row in before if row["order"] == name]
     return rows
 
 
@@ -258,37 +263,6 @@ def at_equal_locality(rows):
                 f"{row['spread']:.2f} | {here[1]:.2f} |"
             )
     return "\n".join(lines)
-
-
-def plot(rows, path):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    families = {"wids, interleave": "o-", "MosaicML py1e": "s--"}
-    for axis, name, better in ((axes[0], "classes", "more"), (axes[1], "spread", "less")):
-        for family, style in families.items():
-            points = sorted((r["at_once"], r[name]) for r in rows if r["order"].startswith(family))
-            axis.plot(*zip(*points, strict=True), style, label=family)
-        for row in rows:
-            if not row["order"].startswith(tuple(families)):
-                axis.plot(row["at_once"], row[name], "x", color="gray")
-                axis.annotate(
-                    row["order"].split(" (")[0],
-                    (row["at_once"], row[name]),
-                    (-4, 0),
-                    textcoords="offset points",
-                    fontsize=6,
-                    ha="right",
-                    va="center",
-                )
-        axis.set(xscale="log", xlabel="shards that a node touches within 8 steps")
-        axis.set_title(f"{name} of a rank's batch ({better} is better)", fontsize=10)
-        axis.legend()
-    axes[1].set_yscale("log")
-    figure.savefig(path, dpi=110)
 
 
 def digits():
@@ -379,6 +353,7 @@ def sgd_markdown(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="part of the names of the orders")
     parser.add_argument("--no-sgd", action="store_true")
     parser.add_argument("--only-sgd", action="store_true")
     parser.add_argument("--record", action="store_true", help="keep the results for docs/order.md")
@@ -387,12 +362,11 @@ def main():
     results = HERE / "results" if arguments.record else HERE.parent / ".bench" / "results"
     results.mkdir(parents=True, exist_ok=True)
     if not arguments.only_sgd:
-        rows = quality()
-        (results / "order_quality.json").write_text(json.dumps(rows, indent=1) + "\n")
+        path = results / "order_quality.json"
+        rows = quality(arguments.only, json.loads(path.read_text()) if path.exists() else [])
+        path.write_text(json.dumps(rows, indent=1) + "\n")
         tables = f"{markdown(rows)}\n\n{at_equal_locality(rows)}\n"
-        (results / "order_quality.md").write_text(tables)
-        plots = HERE.parent / "docs" if arguments.record else results
-        plot(rows, plots / "order-quality.png")
+        path.with_suffix(".md").write_text(tables)
     if not arguments.no_sgd:
         rows = sgd()
         (results / "order_sgd.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -5,8 +5,9 @@
 
 Every row is a fresh process, limited to 15 GB and 120 s: it makes the sampler for rank 3 of 32 over
 10**size samples in shards of 10,000 (and once in shards of uneven sizes), takes the first index,
-then a million more as Python ints, then starts again in the middle. Peers run in environments of
-their own; what is not installed there is left out and said so.
+then a million more as Python ints, then starts again in the middle. Times are of the processor,
+since all is arithmetic and the machine may have other load. Peers run in environments of their own;
+what is not installed there is left out and said so.
 
 With `--beside`, the other version is a checkout, such as `git archive VERSION | tar x -C OTHER`,
 and the processes of both take turns. Two more rows are measured there: an index of a mixture half
@@ -220,15 +221,15 @@ def measure(name, size):
     elif name == "grain":
         import grain.python  # noqa: F401
     resource.setrlimit(resource.RLIMIT_AS, (15 << 30, 15 << 30))
-    before, start = rss(), time.perf_counter()
+    before, start = rss(), time.process_time()
     dataset = Sized(size)
     if name == "ours-uneven":  # the list of lengths is the dataset's, not the sampler's
         dataset.lengths = uneven_lengths(size)
-        before, start = rss(), time.perf_counter()
+        before, start = rss(), time.process_time()
     sampler = maker(dataset)
     iterator = iter(sampler)
     next(iterator)
-    row = {"first_seconds": time.perf_counter() - start}
+    row = {"first_seconds": time.process_time() - start}
     count = 20_000 if name == "grain" else COUNT
     clock = time.process_time()
     taken = sum(1 for _ in islice(iterator, count))
@@ -237,10 +238,10 @@ def measure(name, size):
         state = sampler.state_dict()
         # The old word of a state.
         state["consumed" if "consumed" in state else "position"] = size // 2 // RANKS * RANKS
-        start = time.perf_counter()
+        start = time.process_time()
         sampler.load_state_dict(state)
         next(iter(sampler))
-        row["resume_seconds"] = time.perf_counter() - start
+        row["resume_seconds"] = time.process_time() - start
         row["rss_mib"] = rss() - before
     print(json.dumps(row))
 
