@@ -325,9 +325,9 @@ def find_shards(location: str, *, alone: bool = True) -> list[str] | None:
     return _find_named(location)
 
 
-def find_entries(location: str, *, alone: bool = True) -> list[dict[str, Any]] | None:
+def find_entries(location: str) -> list[dict[str, Any]] | None:
     """Return the entries of the shards that `find_shards` finds, with facts from their store."""
-    if (listed := _find_listed(location, alone=alone)) is not None:
+    if (listed := _find_listed(location)) is not None:
         return _some(listed)
     shards = _find_named(location)
     return None if shards is None else [{"url": shard} for shard in shards]

@@ -37,7 +37,6 @@ from wids.views.storage import ChosenShard, chosen_shards, used_rows
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -158,7 +157,6 @@ def check_shards(
     digests: bool = True,
     decode: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
     workers: int | None = None,
 ) -> list[Fault]:
     """Check the shards of a view, in parallel: all of each, but decode only chosen samples.
@@ -169,8 +167,7 @@ def check_shards(
         digests: Compare the digests of the spec, which reads every byte.
         decode: Decode every field.
         cache_dir: Folder that keeps remote shards; by default they are removed after the check.
-        executor: Executor that runs `check_shard`; a process pool by default.
-        workers: Processes of that pool; by default one per core.
+        workers: Number of processes; by default one per core.
 
     Returns:
         All faults and notes, in order of the shards.
@@ -181,7 +178,7 @@ def check_shards(
     )
     packed, faults = _packed_digests(shards, cache_dir) if headers else ([None] * len(shards), [])
     jobs = list(zip(shards, packed, strict=True))
-    outcomes = run_each(check, jobs, executor=executor, workers=workers, desc="checking shards")
+    outcomes = run_each(check, jobs, workers=workers, desc="checking shards")
     for shard, outcome in zip(shards, outcomes, strict=True):
         if isinstance(outcome, Exception):
             what = f"the check itself failed: {outcome!r}"

@@ -180,7 +180,15 @@ def create_spec(
     if output is not None:
         if pack is not None:  # before the spec that names it
             earlier = _pack_named_by(output, pack, pack_name) if resume else None
-            spec, packed = _packed(spec, output, pack, workers, earlier, index_dir)
+            spec, packed = _packed(
+                spec,
+                output,
+                pack,
+                keep_index=index_dir is not None,
+                workers=workers,
+                cache_dir=cache_dir,
+                earlier=earlier,
+            )
         lost = _keep_old(output, spec)
         write_output(output, f"{spec.to_json()}\n".encode())
         journal.remove()
@@ -315,11 +323,18 @@ def _packed(
     spec: DatasetSpec,
     output: Path,
     pack: str,
-    workers: int | None,
-    earlier: Pack | None,
-    index_dir: str | os.PathLike[str] | None,
+    *,
+    keep_index: bool,
+    **options: Any,
 ) -> tuple[DatasetSpec, Packed]:
     """Pack a spec whose locations are as they will be written to the output.
+
+    Args:
+        spec: The spec.
+        output: Where it will be written.
+        pack: Path of the pack.
+        keep_index: Whether the spec goes on naming sidecars.
+        options: As for `write_pack`.
 
     Returns:
         The spec without the places of the sidecars that were kept for the pack; and the pack.
@@ -331,8 +346,8 @@ def _packed(
         ShardRef.of(shard, **({} if name is None else {"index": str(output.parent / name)}))
         for shard, name in zip(parsed.shards, kept, strict=True)
     ]
-    packed = write_pack(_with_rows(parsed, refs), pack, workers=workers, earlier=earlier)
-    if index_dir is None:  # that of a run that had one
+    packed = write_pack(_with_rows(parsed, refs), pack, **options)
+    if not keep_index:  # those of a run that had --index
         rows = [{key: value for key, value in row.items() if key != "index"} for row in rows]
     return _with_rows(spec, rows), packed
 
