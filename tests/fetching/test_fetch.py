@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -152,7 +152,8 @@ def test_closing_ends_what_another_thread_fetches(
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(fetcher.read, url)
         assert shard_server.wait_for_requests(1) == 1
-        while not reading.done():  # the client may be about to wait when the server has answered
+        # The client may be about to wait when the server has answered, so that one is too early.
+        while not wait([reading], timeout=0.01).done:
             fetcher.close()
         with pytest.raises(FetchError, match=r"a\.tar: its connections were closed while"):
             reading.result()
