@@ -82,6 +82,20 @@ def test_a_condition_is_completed_by_the_keyboard(served: Browsing, open_page: O
     assert box_of(page).input_value() == "json.animal = 'sea lion' and json.\"the width\" < 30"
 
 
+def test_an_offer_takes_the_place_of_all_that_was_typed(served: Browsing, open_page: Open):
+    """So it does where the offers for the last letters are still on their way."""
+    page = open_page(f"{served.url}?look=list")
+    page.locator(".row").first.wait_for()
+    page.keyboard.press("f")
+    page.keyboard.type("an")
+    wait_for_offers(page, ["json.animal"])
+    page.route("**/api/words?before=ani*", lambda _: None)  # held back
+    page.keyboard.type("i")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert box_of(page).input_value() == "json.animal "
+
+
 def test_a_table_is_sorted(served: Browsing, open_page: Open):
     """The box of the order and the heads of the table sort, within what is picked."""
     page = open_page(f"{served.url}?look=table&cls=red")

@@ -13,12 +13,11 @@ const STATES = {
 
 /** Show figures of some shards at once, and go on while they grow. */
 export async function showDataset({ view, state, dataset, signal, shown }) {
-  const places = { answers: h("div", {}), sizes: h("div", {}) };
-  const shards = h("div", {});
+  const [answers, shards, sizes] = [h("div", {}), h("div", {}), h("div", {})];
   view.replaceChildren(h("div", { class: "dataset" },
-    h("h2", { class: "hidden" }, "Dataset"), checked(dataset), places.answers, shards, places.sizes));
+    h("h2", { class: "hidden" }, "Dataset"), checked(dataset), answers, shards, sizes));
   shown("Dataset");
-  const figures = dataset.install ? places.answers.append(h("p", { class: "muted" }, "Counts need DuckDB: ", h("code", {}, dataset.install))) : showFigures(places, signal);
+  const figures = dataset.install ? answers.append(h("p", { class: "muted" }, "Counts need DuckDB: ", h("code", {}, dataset.install))) : showFigures(answers, sizes, signal);
   await Promise.all([showShards(shards, state, signal), figures]);
 }
 
@@ -32,18 +31,18 @@ function checked(dataset) {
       h("strong", {}, fault.severity), ` ${fault.shard}: ${fault.place}: ${fault.what} `, h("span", { class: "muted" }, fault.cure)))) : null);
 }
 
-async function showFigures(places, signal) {
+async function showFigures(answers, sizes, signal) {
   await poll(async () => {
     const found = await ask("overview", {}, signal);
-    if (!found.fields) places.answers.replaceChildren(built(found));
+    if (!found.fields) answers.replaceChildren(built(found));
     else {
-      places.answers.replaceChildren(...[missing(found), classes(found)].filter(Boolean));
-      places.sizes.replaceChildren(sizesOf(found));
+      answers.replaceChildren(...[missing(found), classes(found)].filter(Boolean));
+      sizes.replaceChildren(sizesOf(found));
     }
     return found.finished;
   }, signal).catch((error) => { // the shards are shown without them
     if (error.name === "AbortError") throw error;
-    places.answers.replaceChildren(h("p", { class: "problem" }, error.message));
+    answers.replaceChildren(h("p", { class: "problem" }, error.message));
   });
 }
 

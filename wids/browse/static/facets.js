@@ -1,7 +1,7 @@
 // The panel of facets: how often values occur, in all samples and in those shown. What is picked is a
 // parameter of the URL for each column: values between commas, ranges as 400..600.
 
-import { marksTray } from "./marks.js";
+import { tray } from "./marks.js";
 import { histogram, swatch, wordColour } from "./plots.js";
 import { completed, markWrong, toolbar } from "./toolbar.js";
 import { built, button, chosen, counted, h, leftOut, number, svg } from "./ui.js";
@@ -24,7 +24,7 @@ export function fillSide(side, state, dataset, signal) {
 export function explorer(state, dataset, signal, ...found) {
   const side = h("div", { class: "side" });
   fillSide(side, state, dataset, signal);
-  return [h("div", { class: "explorer" }, side, h("div", { class: "found" }, searched(state), found)), h("div", { class: "pager-place" }, marksTray())];
+  return [h("div", { class: "explorer" }, side, h("div", { class: "found" }, searched(state), found)), h("div", { class: "pager-place" }, tray)];
 }
 
 /** The panel for a state; it goes on counting until the signal ends it. */

@@ -3,17 +3,17 @@
 import { fillSide, filterProgress, searched } from "./facets.js";
 import { pixelsFor, readingOf, sharpen, tableOf, tileOf } from "./looks.js";
 import { singledOut } from "./map.js";
-import { dragMarks, marksTray } from "./marks.js";
+import { dragMarks, tray } from "./marks.js";
 import { countOf, learn, lookOf, markWrong, named, toolbar } from "./toolbar.js";
 import { announce, counted, h, number, tellWhole } from "./ui.js";
-import { ask, go, gridPart, link, orderPart } from "./urls.js";
+import { ask, go, gridPart, link, orderPart, poll } from "./urls.js";
 
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
 const pager = makePager();
 const found = h("div", { class: "found" }, progress, list);
 const side = h("div", { class: "side" });
-const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, marksTray(), pager.element)];
+const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, tray, pager.element)];
 dragMarks(found);
 let known = { key: null, total: 0 }; // samples in the order that was shown last
 let sorter = null; // the column whose head had the focus
@@ -32,30 +32,26 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
   sorter = document.activeElement?.dataset.sort ?? null;
   const key = link(orderPart(state));
   turn(state, at, count, key === known.key ? known.total : 0);
-  let placed = false;
-  for (let last = ""; ;) {
-    let page;
-    try {
-      page = await ask("page", { ...orderPart(state), at, count, look: named(state) }, signal);
-    } catch (error) {
+  let last = null; // the tiles that were drawn
+  await poll(async () => {
+    const page = await ask("page", { ...orderPart(state), at, count, look: named(state) }, signal).catch((error) => {
       if (error.name === "AbortError") throw error;
       // What was shown before stays, so that a slip in a filter does not cost the place.
       place(view, bar, markWrong(error.message, state), ...(known.key === null ? [] : parts));
       fillSide(side, state, dataset, signal);
       shown();
-      return;
-    }
+    });
+    if (!page) return true;
     learn(page.looks);
-    if (!placed) {
+    if (last === null) {
       toolbar(state, dataset); // which did not know the looks before
       fillSide(side, state, dataset, signal);
     }
     // A first page is asked for before its look is known, and then may be too long.
     count = countOf(state);
     page.tiles.splice(count);
-    placed = true;
     const focused = document.activeElement;
-    if (!parts[1].contains(marksTray())) parts[1].prepend(marksTray()); // the map has taken it
+    if (!parts[1].contains(tray)) parts[1].prepend(tray); // the map has taken it
     place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
@@ -67,14 +63,11 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     last = now;
     arrive();
     shown(`${state.q ?? state.where ?? (state.order ? `${state.order} order` : "Samples")} ${range(at, count, page.total)}`);
-    if ([page.filtering, page.comparing].every((each) => each?.finished ?? true)) {
-      tellEmpty(page, state, at);
-      announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
-      return;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 600));
-    if (signal.aborted) return;
-  }
+    if ([page.filtering, page.comparing].some((each) => each?.finished === false)) return false;
+    tellEmpty(page, state, at);
+    announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
+    return true;
+  }, signal);
 }
 
 /** Lead the pager and the keys on from a page, before its tiles are there. */

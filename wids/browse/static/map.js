@@ -1,7 +1,7 @@
 // Fields of vectors: their map, a point for each sample, and samples that are alike or alone.
 
 import { explorer, saving } from "./facets.js";
-import { isMarked, mark } from "./marks.js";
+import { isMarked, mark, toggle } from "./marks.js";
 import { thumbnail } from "./media.js";
 import { listenOn, makePlane, rareLast } from "./plane.js";
 import { legendOf, pointColours } from "./plots.js";
@@ -58,7 +58,7 @@ function drawMap(place, found, state, dataset, signal) {
   const hover = cards(card, indexes, signal);
   listenOn(canvas, plane, () => mode, {
     hover, open: (n) => go({ ...gridPart(state), i: indexes[n] }),
-    mark: (n) => { mark([indexes[n]], !isMarked(indexes[n])); announce(`Sample ${indexes[n]} ${isMarked(indexes[n]) ? "marked" : "no longer marked"}`); },
+    mark: (n) => { toggle(indexes[n]); announce(`Sample ${indexes[n]} ${isMarked(indexes[n]) ? "marked" : "no longer marked"}`); },
     outline: (corners) => tellSelected(selected, found, state, plane, corners),
   });
   place.replaceChildren(controls(found, state, canvas, plane, ringed), h("p", { class: "muted map-facts" }, factsOf(found, dataset)),

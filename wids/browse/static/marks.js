@@ -12,7 +12,8 @@ let isKept = true; // else marks last until the page is left
 let marks = new Set();
 let last = null; // the sample that was marked last, from which Shift marks a range
 let before = null; // the marks before many were changed at once
-const tray = h("div", { class: "tray", role: "region", "aria-label": "Marked samples", hidden: true });
+/** The bar that says how many are marked, and what can be done with them. */
+export const tray = h("div", { class: "tray", role: "region", "aria-label": "Marked samples", hidden: true });
 
 /** Read the marks of a dataset: of these very shards or copies, since marks are numbers of their samples. */
 export function openMarks(dataset) {
@@ -50,6 +51,9 @@ export function mark(indexes, on) {
   keep();
 }
 
+/** Mark a sample, or take its mark back. */
+export const toggle = (index) => mark([index], !isMarked(index));
+
 function keep() {
   try {
     localStorage.setItem(name, encode([...marks]));
@@ -68,7 +72,7 @@ function showAll() {
 export function markButton(index, text = "✓", properties = {}) {
   return button(text, (event) => {
     // A click of the pointer has been answered when it went down.
-    if (!event.detail || !event.currentTarget.closest("[data-drags]")) mark([index], !isMarked(index));
+    if (!event.detail || !event.currentTarget.closest("[data-drags]")) toggle(index);
   }, { class: "mark", "data-mark": index, "aria-pressed": String(isMarked(index)), "aria-label": `Mark sample ${index}`, ...properties });
 }
 
@@ -77,24 +81,20 @@ export function dragMarks(list) {
   let on = null;
   list.dataset.drags = "";
   list.addEventListener("pointerdown", (event) => {
-    const index = indexAt(event);
-    if (index === null || event.button !== 0) return;
+    const hit = event.target.closest("[data-mark]");
+    if (!hit || event.button !== 0) return;
     event.preventDefault();
-    event.target.closest("[data-mark]").focus();
+    hit.focus();
+    const index = Number(hit.dataset.mark);
     on = !isMarked(index);
     mark(event.shiftKey && last !== null ? between(last, index) : [index], on);
   });
   list.addEventListener("pointermove", (event) => {
     if (on === null) return;
     const under = document.elementFromPoint(event.clientX, event.clientY)?.closest("li, tr")?.querySelector("[data-mark]");
-    const index = under ? Number(under.dataset.mark) : null;
-    if (index !== null && isMarked(index) !== on) mark([index], on);
+    if (under && isMarked(Number(under.dataset.mark)) !== on) toggle(Number(under.dataset.mark));
   });
   for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { on = null; });
-  const indexAt = (event) => {
-    const hit = event.target.closest("[data-mark]");
-    return hit ? Number(hit.dataset.mark) : null;
-  };
   /** Those from one sample to another, in the order in which the page shows them. */
   const between = (one, other) => {
     const shown = [...list.querySelectorAll("[data-mark]")].map((each) => Number(each.dataset.mark));
@@ -106,13 +106,8 @@ export function dragMarks(list) {
 /** Mark the sample whose tile or row has the focus; returns whether there is one. */
 export function markFocused() {
   const hit = document.activeElement?.closest("li, tr")?.querySelector("[data-mark]");
-  if (hit) mark([Number(hit.dataset.mark)], !isMarked(Number(hit.dataset.mark)));
+  if (hit) toggle(Number(hit.dataset.mark));
   return Boolean(hit);
-}
-
-/** The bar that says how many are marked, and what can be done with them. */
-export function marksTray() {
-  return tray;
 }
 
 function fillTray() {

@@ -3,21 +3,15 @@
 import { button, choose, chosen, h } from "./ui.js";
 import { ask, filterable, go, gridPart, link } from "./urls.js";
 
-// Which numbers an order has, with what they are called and what they are when not given.
-const NUMBERS = {
-  "": [],
-  shuffled: [["seed", "seed", 0]],
-  shards: [["epoch", "epoch", 0], ["rank", "rank", 0], ["replicas", "of ranks", 1], ["seed", "seed", 0],
-    ["interleave", "interleave", 16], ["lanes", "nodes", 1]],
-  chunks: [["epoch", "epoch", 0], ["rank", "rank", 0], ["replicas", "of ranks", 1], ["seed", "seed", 0],
-    ["chunksize", "chunk size", 1000000]],
+// The orders, and which numbers each has, with what they are called and what they are when not given.
+const SEED = ["seed", "seed", 0];
+const EPOCH = [["epoch", "epoch", 0], ["rank", "rank", 0], ["replicas", "of ranks", 1], SEED];
+const ORDERS = {
+  "": ["As stored", []],
+  shuffled: ["Shuffled", [SEED]],
+  shards: ["Epoch of DistributedShardSampler", [...EPOCH, ["interleave", "interleave", 16], ["lanes", "nodes", 1]]],
+  chunks: ["Epoch of DistributedChunkedSampler", [...EPOCH, ["chunksize", "chunk size", 1000000]]],
 };
-const ORDERS = [
-  ["", "As stored"],
-  ["shuffled", "Shuffled"],
-  ["shards", "Epoch of DistributedShardSampler"],
-  ["chunks", "Epoch of DistributedChunkedSampler"],
-];
 
 const looks = h("div", { class: "looks", role: "group", "aria-label": "Ways to look at the samples" });
 const SIZES = ["s", "m", "l"];
@@ -58,12 +52,12 @@ function make(state, dataset) {
 
 /** The order, and its numbers, which are taken together: a rank is one of so many. */
 function orderForm(state) {
-  const kind = Object.hasOwn(NUMBERS, state.order) ? state.order : "";
+  const kind = Object.hasOwn(ORDERS, state.order) ? state.order : "";
   const select = h("select", {
     "aria-label": "Order",
     onchange: (event) => go({ ...filterable(state), order: event.target.value }),
-  }, ORDERS.map(([value, text]) => h("option", { value, selected: value === kind }, text)));
-  const numbers = NUMBERS[kind];
+  }, Object.entries(ORDERS).map(([value, [text]]) => h("option", { value, selected: value === kind }, text)));
+  const numbers = ORDERS[kind][1];
   const send = (event) => {
     event.preventDefault();
     const given = Object.fromEntries(new FormData(event.target));
@@ -136,8 +130,8 @@ function fillLooks(state) {
   if (looks.dataset.drawn === key) return;
   const focus = [...looks.children].indexOf(document.activeElement);
   looks.dataset.drawn = key;
-  const always = ["count", ...(known.vectors.length ? ["map"] : [])];
-  looks.replaceChildren(...Object.entries(LOOKS).filter(([name]) => known.offered.includes(name) || name === now || always.includes(name))
+  const offered = [...known.offered, now, "count", known.vectors.length ? "map" : ""];
+  looks.replaceChildren(...Object.entries(LOOKS).filter(([name]) => offered.includes(name))
     .map(([name, [text, label]]) => button(text, () => go({ ...gridPart(here), at: here.at, look: name === known.usual ? null : name, size: null }, { replace: true }),
       { "aria-pressed": String(name === now), title: label, "aria-label": label })));
   if (focus >= 0) looks.children[focus]?.focus();
@@ -153,7 +147,7 @@ let boxes = 0;
 export function completed(input, kind = "condition") {
   const name = `words-${boxes += 1}`;
   const list = h("ul", { id: name, class: "completions", role: "listbox", "aria-label": "What can come here", hidden: true, onpointerdown: choose });
-  let found = { entries: [], replaces: 0 };
+  let found = { entries: [], replaces: 0, end: 0 }; // `end` is where the cursor was
   let active = -1;
   let asked = null; // the question that waits for its answer
   for (const [attribute, value] of Object.entries({ role: "combobox", autocomplete: "off", "aria-autocomplete": "list", "aria-controls": name, "aria-expanded": "false" })) input.setAttribute(attribute, value);
@@ -175,7 +169,7 @@ export function completed(input, kind = "condition") {
     if (asked !== mine || answer === null) return undefined;
     if (!answer.finished) setTimeout(() => { if (asked === mine) open(); }, PAUSE);
     const chosen = found.entries[active]?.text; // with the arrows, while the answer was on its way
-    found = answer;
+    found = { ...answer, end };
     list.replaceChildren(...found.entries.map(({ text, beside }, place) => h("li", { id: `${name}-${place}`, role: "option", "aria-selected": "false", "data-entry": place },
       h("span", { class: "name" }, text), beside ? h("span", { class: "count" }, beside) : null)));
     list.hidden = found.entries.length === 0;
@@ -223,7 +217,8 @@ export function completed(input, kind = "condition") {
   function accept(place) {
     const { text } = found.entries[place];
     const { value, selectionStart: end } = input;
-    const begun = `${value.slice(0, end - found.replaces)}${text}${/[(%]$/.test(text) ? "" : " "}`;
+    // What was typed since the offers were asked for belongs to the same word.
+    const begun = `${value.slice(0, found.end - found.replaces)}${text}${/[(%]$/.test(text) ? "" : " "}`;
     input.value = begun + value.slice(end).trimStart();
     input.setSelectionRange(begun.length, begun.length);
     active = -1;
