@@ -38,6 +38,22 @@ if TYPE_CHECKING:
 
 __all__ = ["UnsatisfiableRangeError", "exact", "make_app", "parse_range"]
 
+T = TypeVar("T")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_STATIC_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# A field that is opened as a page of its own must not run or load anything.
+_FIELD_POLICY = "default-src 'none'; sandbox"
+_SOON_SECONDS = 1.0  # longest wait of a request that has `soon`
+# Cached responses have the shard's version in their URL, so that a replaced shard is read again.
+_KEPT = "private, max-age=86400, immutable"
+_MOST_EXACT = 1 << 53
+_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 # Nineteen digits are enough for the size of any file, and few enough for int() to be fast.
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
@@ -80,24 +96,6 @@ def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
     if start >= nbytes or start >= stop:
         raise UnsatisfiableRangeError(f"the field has {nbytes} bytes, asked for {header}")
     return start, stop
-
-
-T = TypeVar("T")
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-_STATIC_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-# A field that is opened as a page of its own must not run or load anything.
-_FIELD_POLICY = "default-src 'none'; sandbox"
-_SOON_SECONDS = 1.0  # longest wait of a request that has `soon`
-# Cached responses have the shard's version in their URL, so that a replaced shard is read again.
-_KEPT = "private, max-age=86400, immutable"
-_MOST_EXACT = 1 << 53
-_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def make_app(

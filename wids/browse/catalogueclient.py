@@ -179,7 +179,7 @@ class CatalogueClient:
             if not (kept or needs or "changed" in answer or "unreadable" in answer):
                 answers.put(key, (answer, found_rows), _ANSWER_NBYTES + found_rows.nbytes)
         if joined is not None and not answer.get("by_position"):
-            found_rows = joined.lefts(found_rows)
+            found_rows = joined.rows[found_rows]
         if "failed" in answer:
             raise ValueError(answer["failed"])
         if "changed" in answer:

@@ -138,6 +138,7 @@ class JoinedFields:
 
     Attributes:
         samples: As given.
+        rows: For each sample of the join, the index in the leftmost dataset.
         datasets: All datasets of shards.
 
     Raises:
@@ -147,9 +148,9 @@ class JoinedFields:
     def __init__(self, samples: Any, rows: Integers | None) -> None:
         self.samples = samples
         self.datasets = datasets_in(samples)
-        self._rows = np.arange(len(samples)) if rows is None else rows
-        self._order = np.argsort(self._rows, kind="stable")
-        self._sorted = self._rows[self._order]
+        self.rows = np.arange(len(samples)) if rows is None else rows
+        self._order = np.argsort(self.rows, kind="stable")
+        self._sorted = self.rows[self._order]
         (twice,) = np.nonzero(np.diff(self._sorted) == 0)
         if len(twice):
             raise SpecError(
@@ -161,11 +162,6 @@ class JoinedFields:
     def at(self, indexes: Integers) -> Integers:
         """Return the positions in the join of the samples with some left indexes, all present."""
         found: Integers = self._order[np.searchsorted(self._sorted, indexes)]
-        return found
-
-    def lefts(self, positions: Integers) -> Integers:
-        """Return the left indexes of the samples at some positions in the join."""
-        found: Integers = self._rows[positions]
         return found
 
     def fields(self, index: int, url: str) -> list[LocatedField] | None:
@@ -190,10 +186,6 @@ class JoinedFields:
             stored = None if home.locate(field.position).shard.url == url else field
             found.append(LocatedField(field.extension, field.offset, field.nbytes, stored))
         return found
-
-    def may_give(self, field: str) -> bool:
-        """Return whether a field may come from the join, in place of one of the shard, too."""
-        return may_give(slots_of(self.samples), field)
 
 
 class FieldReader:
@@ -447,14 +439,13 @@ class FieldReader:
             WidsError: The shard cannot be opened.
         """
         shard = self._opened(self.first_index(shard_index))[0]
-        if shard.memory is None or self.may_be_joined(extension):
+        joined = self.joined
+        if joined is not None and may_give(slots_of(joined.samples), extension):
+            return None
+        if shard.memory is None:
             return None
         found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
         return None if found is None else (found[0], found[1][:, 0])
-
-    def may_be_joined(self, field: str) -> bool:
-        """Return whether a field may come from a join, in place of one of the shard, too."""
-        return self.joined is not None and self.joined.may_give(field)
 
     def look_for_changes(self, *, at_all: bool = False) -> None:
         """Drop those of the local shards that were read and were replaced since.

@@ -37,6 +37,11 @@ ORDERS = ("stored", "shuffled", "shards", "chunks")
 # Bounds the memory of a request, because every stream needs a table.
 _MOST_STREAMS = 4096
 _MOST = 2**62
+_MOST_ORDERS = 8
+_MOST_KEY = 4096
+_MOST_ROWS = 20_000_000  # of an order that is written out, 8 bytes each
+_RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_POSITION = re.compile(r"\bposition\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -193,13 +198,6 @@ def _integer(name: str, text: str) -> int:
         raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}") from None
 
 
-_MOST_ORDERS = 8
-_MOST_KEY = 4096
-_MOST_ROWS = 20_000_000  # of an order that is written out, 8 bytes each
-_RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_POSITION = re.compile(r"\bposition\b", re.IGNORECASE)
-
-
 class Shown(NamedTuple):
     """An order, and the progress of what it depends on, each None without that.
 
@@ -297,13 +295,13 @@ class Grid:
         """
         wanted = OrderQuery.parse(query)
         shards = self.shards_of(query)
-        compared = self._neighbours.asked(query, patient=patient)
-        if compared is not None and compared[0] is None:
-            return Shown(wanted.between(0, 0), None, compared[1])
+        singled, comparing = self._neighbours.asked(query, patient=patient) or (None, None)
+        if comparing is not None and singled is None:
+            return Shown(wanted.between(0, 0), None, comparing)
         chosen = self._chosen
-        if compared is not None and compared[0] is not None:
-            singled = compared[0].indexes
-            chosen = singled if chosen is None else singled[np.isin(singled, chosen)]
+        if singled is not None:
+            found = singled.indexes
+            chosen = found if chosen is None else found[np.isin(found, chosen)]
         for part in self._marked(query):
             chosen = part if chosen is None else chosen[np.isin(chosen, part)]
         order = self._ordered(wanted, chosen, shards)

@@ -39,6 +39,42 @@ from wids.errors import DecodeError
 __all__ = ["DatasetFacts", "Markup", "SampleView", "dataset_html", "sample_html", "show", "tag"]
 
 EMPTY_TAGS = {"br", "img"}  # elements without content and end tag
+MAX_FIELDS = 50  # of a sample; further ones are only counted
+MAX_TEXT = 4_000  # characters of a text or document
+MAX_ROWS = 16  # of a hex dump
+MAX_MEDIA_NBYTES = 2 << 20  # of a sound or video that is embedded
+MAX_PICTURES_NBYTES = 2 << 20  # of all pictures of a page
+PICTURE_SIDE = 256  # pixels, in the page of a sample
+TILE_SIDE = 128  # pixels, in the grid of a dataset
+MAX_LEGEND = 32  # labels of a mask that are named
+
+MAX_REPR = 10_000  # characters of the `repr` of a value of unknown type
+MAX_NAME = 30  # columns of a field's name
+LINE_WIDTH = 120  # characters of a line of `repr`
+
+GREY = "rgba(128,128,128,.14)"
+LINE = "1px solid rgba(128,128,128,.28)"
+BASE = "font:13px/1.5 system-ui,sans-serif;text-align:left"
+CARD = f"{BASE};border:{LINE};border-radius:8px;padding:12px 16px;max-width:820px;overflow:hidden"
+# Isolated, so that right-to-left characters in a key do not reverse the text after it.
+ISOLATED = "unicode-bidi:isolate;overflow-wrap:anywhere"
+CODE = "font-family:ui-monospace,monospace;font-size:12px"
+CHIP = (
+    f"{CODE};background:{GREY};border-radius:5px;padding:1px 6px;margin:0 6px 2px 0;"
+    "display:inline-block;max-width:220px;unicode-bidi:isolate;overflow-wrap:break-word"
+)
+FAINT = "opacity:.65"
+PLAIN = (
+    "border:0;background:none;color:inherit"  # overrides the notebook's style of tables and `pre`
+)
+PRE = (
+    f"{CODE};{ISOLATED};{PLAIN};margin:0;padding:0;max-height:18em;overflow:auto;"
+    "white-space:pre-wrap"
+)
+CELL = f"{PLAIN};border-top:{LINE};padding:6px 14px 6px 0;vertical-align:top;text-align:left"
+# Takes the rest of the width; a long line scrolls or breaks inside.
+REST = "width:100%;max-width:0;overflow:hidden"
+BAD = "color:#d1495b;overflow-wrap:anywhere"
 
 
 class Markup(str):
@@ -77,44 +113,6 @@ def tag(name: str, *parts: str | Iterable[str], **attributes: object) -> Markup:
 
 def _strings(part: str | Iterable[str]) -> Iterable[str]:
     return [part] if isinstance(part, str) else part
-
-
-MAX_FIELDS = 50  # of a sample; further ones are only counted
-MAX_TEXT = 4_000  # characters of a text or document
-MAX_ROWS = 16  # of a hex dump
-MAX_MEDIA_NBYTES = 2 << 20  # of a sound or video that is embedded
-MAX_PICTURES_NBYTES = 2 << 20  # of all pictures of a page
-PICTURE_SIDE = 256  # pixels, in the page of a sample
-TILE_SIDE = 128  # pixels, in the grid of a dataset
-MAX_LEGEND = 32  # labels of a mask that are named
-
-MAX_REPR = 10_000  # characters of the `repr` of a value of unknown type
-MAX_NAME = 30  # columns of a field's name
-LINE_WIDTH = 120  # characters of a line of `repr`
-
-GREY = "rgba(128,128,128,.14)"
-LINE = "1px solid rgba(128,128,128,.28)"
-BASE = "font:13px/1.5 system-ui,sans-serif;text-align:left"
-CARD = f"{BASE};border:{LINE};border-radius:8px;padding:12px 16px;max-width:820px;overflow:hidden"
-# Isolated, so that right-to-left characters in a key do not reverse the text after it.
-ISOLATED = "unicode-bidi:isolate;overflow-wrap:anywhere"
-CODE = "font-family:ui-monospace,monospace;font-size:12px"
-CHIP = (
-    f"{CODE};background:{GREY};border-radius:5px;padding:1px 6px;margin:0 6px 2px 0;"
-    "display:inline-block;max-width:220px;unicode-bidi:isolate;overflow-wrap:break-word"
-)
-FAINT = "opacity:.65"
-PLAIN = (
-    "border:0;background:none;color:inherit"  # overrides the notebook's style of tables and `pre`
-)
-PRE = (
-    f"{CODE};{ISOLATED};{PLAIN};margin:0;padding:0;max-height:18em;overflow:auto;"
-    "white-space:pre-wrap"
-)
-CELL = f"{PLAIN};border-top:{LINE};padding:6px 14px 6px 0;vertical-align:top;text-align:left"
-# Takes the rest of the width; a long line scrolls or breaks inside.
-REST = "width:100%;max-width:0;overflow:hidden"
-BAD = "color:#d1495b;overflow-wrap:anywhere"
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,13 +32,13 @@ __all__ = [
 MIN_SIDE = 8  # smaller matrices are easier to read as numbers
 MAX_RATIO = 64  # of the sides; a longer strip would look like a line
 CHANNELS = (1, 3, 4)
-
-
 MAX_LABELS = 256  # distinct values in a field whose name says that it holds labels
 MAX_UNNAMED_LABELS = 64  # distinct values in other fields
 MAX_DARK = 64  # greater values are visible as grey levels, so the field may be a grey image
 VOID = 255  # "no class" in most masks of bytes
 LABEL_NAMES = re.compile(r"mask|seg|label|class|instance|panoptic|semantic|annotation|index")
+_BAND_SIZE = 1 << 20  # values that are turned into levels at a time
+_KEPT_RANGES = ((0.0, 1.0), (0.0, 255.0))
 
 
 class Label(NamedTuple):
@@ -218,10 +218,6 @@ def _colour_of(value: int) -> tuple[int, int, int]:
     brightness = (0.95, 0.72, 0.84)[value % 3]
     colour = colorsys.hsv_to_rgb(hue, (0.65, 0.85)[value % 2], brightness)
     return tuple(round(255 * part) for part in colour)  # type: ignore[return-value]
-
-
-_BAND_SIZE = 1 << 20  # values that are turned into levels at a time
-_KEPT_RANGES = ((0.0, 1.0), (0.0, 255.0))
 
 
 def _extent(values: np.ndarray) -> tuple[float, float] | None:
