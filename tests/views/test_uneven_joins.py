@@ -153,6 +153,18 @@ def test_rows_are_found_by_position_or_by_value(tmp_path: Path, on: Any) -> None
         left.join({"id": ["k1", "k0"], "v": [1, 2]}, on=on, aligned=True)
 
 
+def test_a_field_of_few_samples_is_found_past_a_join_that_fills(tmp_path: Path) -> None:
+    """What a filled join lacks for a sample is no None of a field that it does not have."""
+    left = shard(tmp_path / "a-%d.tar", [{}, {}, {}]).with_options(fields=[".a.cls"])
+    filled = left.join(shard(tmp_path / "b-%d.tar", [{}])[:1], missing="fill")
+    joined = filled.join(shard(tmp_path / "c-%d.tar", [{}, {".txt": b"few"}, {}]))
+    joined = joined.with_options(transformations="PIL", fields=None)
+    assert list(joined.gather([0], ".c.cls")) == [1]  # after which it is known what most have
+    assert list(joined.gather([1], ".txt")) == ["few"]
+    with pytest.raises(wids.DecodeError):
+        joined.gather([2], ".txt")
+
+
 @pytest.mark.slow
 def test_the_command_line_shows_what_a_join_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -157,7 +157,7 @@ def _of_sides(
     none = () if step.absent is None else step.absent.names
     if step.of_table or not _may_have(slots, [before], name):
         lacking = slots[step.slot].rows.take(indexes) < 0
-        if step.absent is None and reading.fill is None and lacking.any():
+        if own not in none and reading.fill is None and lacking.any():
             raise _no_counterpart(own)
         return right(np.arange(len(rows)))
     # Fields of datasets are not known, as each sample may have others: the likely side is read, and
