@@ -44,6 +44,7 @@ KEPT_PACKS = "[0-9a-f]" * 32 + ".table"
 _ENVIRONMENT = "WIDS_CACHE"
 _MAX_RECORD_NBYTES = 1 << 20
 _ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}
+_KINDS_IN_RECORD = {"size": int, "mtime_ns": int, "boot": str, "digests": dict, "validator": str}
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -155,18 +156,6 @@ class Record:
     boot: str
     validator: str = ""
 
-    def is_sound(self) -> bool:
-        """Return whether all fields have their types and all digest algorithms are known."""
-        kinds: dict[str, type] = {
-            "size": int,
-            "mtime_ns": int,
-            "boot": str,
-            "digests": dict,
-            "validator": str,
-        }
-        typed = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
-        return typed and self.digests.keys() <= _ALGORITHMS
-
     def renewed(self, status: os.stat_result) -> Record:
         """Return a copy of the record with the date in `status`, for a copy of the file."""
         return replace(self, mtime_ns=status.st_mtime_ns, boot="")
@@ -264,7 +253,8 @@ class Entry:
             record = Record(**{name: fields[name] for name in Record.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return record if record.is_sound() else None
+        typed = all(isinstance(fields[name], kind) for name, kind in _KINDS_IN_RECORD.items())
+        return record if typed and record.digests.keys() <= _ALGORITHMS else None
 
     def save_record(self, record: Record, *, used: bool) -> None:
         """Write the record.

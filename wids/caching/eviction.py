@@ -225,18 +225,13 @@ def _shrink(
         else:
             passing = True
     excess = max(0, excess - (max_nbytes - bound))
-    _mark_exceeded(folder, max_nbytes, exceeded=excess > 0 and passing)
-    return excess
-
-
-def _mark_exceeded(folder: Path, max_nbytes: int, *, exceeded: bool) -> None:
-    """Record that a bound is exceeded, or that it holds again."""
-    marked = exceeded_bound(folder)
+    exceeded, marked = excess > 0 and passing, exceeded_bound(folder)
     with suppress(OSError):  # no folder of locks: the next download restores the bound
         if exceeded and (marked is None or marked > max_nbytes):
             write_atomically(_mark_path(folder), str(max_nbytes).encode())
         elif marked is not None and not exceeded and max_nbytes <= marked:
             _mark_path(folder).unlink()
+    return excess
 
 
 def _mark_path(folder: Path) -> Path:

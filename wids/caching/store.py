@@ -171,7 +171,15 @@ class Store:
         if status.st_nlink == 0:
             return False
         record = entry.load_record()
-        if record is None or not self._is_recorded(record, status, entry.path):
+        recorded = record is not None and stat.S_ISREG(status.st_mode)
+        if record is not None and recorded and not record.matches(status, self._boot):
+            # Its date has changed, or it may not have been on the disk at a power failure.
+            recorded = (
+                record.size == status.st_size
+                and bool(record.digests)
+                and hash_file(entry.path, record.digests) == record.digests
+            )
+        if record is None or not recorded:
             logger.warning("%s: not the file that was downloaded; fetching it again", entry.path)
             return False
         with suppress(OSError):  # a read-only folder
@@ -183,16 +191,6 @@ class Store:
         self._leases.last = lease
         self._restore_bound(entry.path)  # the lease that this thread had before has ended
         return True
-
-    def _is_recorded(self, record: Record, status: os.stat_result, path: Path) -> bool:
-        """Return whether a file is the recorded one; its digest decides if its date has changed."""
-        if not stat.S_ISREG(status.st_mode):
-            return False
-        if record.matches(status, self._boot):
-            return True
-        if record.size != status.st_size or not record.digests:
-            return False
-        return hash_file(path, record.digests) == record.digests
 
     def sweep_once(self) -> None:
         """Remove the leftovers of killed processes, once in each process."""
