@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
+from wids.base.arguments import check_choice
 from wids.base.files import refuse_url, remove_parts
 from wids.base.hashing import hash_file
 from wids.base.processes import run_each
@@ -161,7 +162,7 @@ def index_shard(
     Raises:
         FetchError: The shard could not be fetched.
         ShardFormatError: The shard is not a readable tar; the message names the byte.
-        ValueError: The options do not fit a local or a remote shard.
+        ValueError: The options do not fit a local or a remote shard, or name an unknown tool.
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
@@ -171,6 +172,8 @@ def index_shard(
     1
     """
     _check_sidecar(url, sidecar=sidecar, index_dir=index_dir)
+    for tool in indexes:
+        check_choice("indexes", tool, tuple(_INDEX_WRITERS))
     if is_local(url):
         return _index_whole(
             url, digests, sidecar=sidecar, indexes=indexes, cache_dir=cache_dir, rules=rules
