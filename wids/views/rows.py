@@ -412,6 +412,9 @@ class Rows:
         if not self.count:
             return
         least, top, before, count, ascending = 0, 0, -1, 0, True
+        is_whole = self.kind != "bits" or np.array_equal(
+            self.arrays["ranks"], _ranks_of(self.arrays["words"].view(np.uint8))
+        )
         if (runs := self.as_runs()) is not None:  # whose numbers may be more than fit into memory
             starts, lengths = runs
             inside = bool(((lengths > 0) & (starts >= 0) & (starts <= total - lengths)).all())
@@ -432,6 +435,7 @@ class Rows:
             least < -gaps
             or top >= total
             or count != self.count
+            or not is_whole
             or (self.ascending and not ascending)
         ):
             raise ValueError(
@@ -654,13 +658,18 @@ def _bits_of(flags: npt.NDArray[np.bool_]) -> Arrays:
     octets = np.zeros(-(-len(flags) // _SPAN) * _SPAN // 8, np.uint8)
     packed = np.packbits(flags, bitorder="little")
     octets[: len(packed)] = packed
+    words = octets.view("<u8").astype(np.uint64, copy=False)
+    return {"words": words, "ranks": _ranks_of(octets).astype(_narrow(len(flags)))}
+
+
+def _ranks_of(octets: npt.NDArray[np.uint8]) -> Integers:
+    """Return the number of bits before each span."""
     counts = np.empty(len(octets) * 8 // _SPAN, np.int64)
     for start in range(0, len(octets), _AT_ONCE):
         part = _COUNTS[octets[start : start + _AT_ONCE]].reshape(-1, _SPAN >> 3)
         counts[start * 8 // _SPAN :][: len(part)] = part.sum(axis=1, dtype=np.int64)
-    ranks = np.cumsum(counts) - counts
-    words = octets.view("<u8").astype(np.uint64, copy=False)
-    return {"words": words, "ranks": ranks.astype(_narrow(len(flags)))}
+    ranks: Integers = np.cumsum(counts) - counts
+    return ranks
 
 
 def _as_bits(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
