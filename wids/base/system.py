@@ -176,14 +176,18 @@ def voluntary_switches() -> int:
     return int(usage.ru_nvcsw)
 
 
-def lock_exclusively(descriptor: int) -> None:
-    """Lock an open file for its own process, without waiting.
+def lock_exclusively(descriptor: int, *, wait: bool = False) -> None:
+    """Lock an open file for its own process.
+
+    Args:
+        descriptor: The open file.
+        wait: Wait while another process has locked it.
 
     Raises:
         BlockingIOError: Another process has locked it.
         OSError: There are no locks here (ENOLCK or another error of the file system).
     """
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def lock_shared(descriptor: int) -> None:

@@ -20,6 +20,7 @@ from wids.fetching.hub import HubSource
 from wids.fetching.localfile import MAX_DOCUMENT_NBYTES, read_local
 from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
 from wids.fetching.pipe import PipeSource
+from wids.fetching.requestturns import RequestTurns
 from wids.fetching.responses import (
     FileVersion,
     check_range,
@@ -528,10 +529,7 @@ class Fetcher:
                 seconds = policy.wait_seconds(tries, getattr(error, "retry_after_seconds", None))
                 logger.warning("%s: %s; trying again in %.1f s", shown, error, seconds)
             # The wait is outside the handler, which would keep the error and its connection alive.
-            while seconds > 0:
-                check_open()
-                time.sleep(min(seconds, _POLL_SECONDS))
-                seconds -= _POLL_SECONDS
+            _sleep(seconds, check_open)
 
     def _checker(self, url: str, check_stopped: Callable[[], None]) -> Callable[[], None]:
         """Return `check_stopped`, preceded by a check that `close` was not called meanwhile."""
@@ -571,12 +569,14 @@ class Fetcher:
     def _connection(
         self, url: str, check_stopped: Callable[[], None] = lambda: None
     ) -> Iterator[None]:
-        """Have one of the connections to the host of a URL while the `with` block runs."""
-        free = self._client.connections_to(url)
+        """Have a connection to the host of a URL, and a turn, while the `with` block runs."""
+        free, turns = self._client.access_to(url)
         check_open = self._checker(url, check_stopped)
         while not free.acquire(timeout=_POLL_SECONDS):
             check_open()
         try:
+            if turns is not None:
+                _sleep(turns.take() - time.monotonic(), check_open)
             yield
         finally:
             free.release()
@@ -586,7 +586,7 @@ class Fetcher:
         pid = os.getpid()
         client = self._of_processes.get(pid)
         # `setdefault` is atomic; a lock could be copied locked by a fork.
-        return client or self._of_processes.setdefault(pid, _Client(self.policy.connections))
+        return client or self._of_processes.setdefault(pid, _Client(self.policy))
 
     def _source(self, url: str) -> Source:
         check_url(url)
@@ -619,7 +619,8 @@ class _Client:
     """What a fetcher has in one process: sources, threads, connections.
 
     Args:
-        connections: Number of connections to each host, and of threads that request ranges.
+        policy: Number of connections to each host, and of threads that request ranges; bound of
+            requests a second.
 
     Attributes:
         sources: Source of each scheme.
@@ -627,16 +628,30 @@ class _Client:
             connections take longer than a small range.
     """
 
-    def __init__(self, connections: int) -> None:
+    def __init__(self, policy: FetchPolicy) -> None:
         self.sources: dict[str, Source] = {}
-        self.pool = DaemonThreadPool(connections, "wids-ranges")
-        self._connections = connections
-        self._free: dict[str, threading.Semaphore] = {}
+        self.pool = DaemonThreadPool(policy.connections, "wids-ranges")
+        self._policy = policy
+        self._hosts: dict[str, tuple[threading.Semaphore, RequestTurns | None]] = {}
 
-    def connections_to(self, url: str) -> threading.Semaphore:
-        """Return the semaphore of the free connections to the host of a URL."""
+    def access_to(self, url: str) -> tuple[threading.Semaphore, RequestTurns | None]:
+        """Return the free connections to the host of a URL, and the turns if there is a bound."""
         host = "/".join(url.split("/", 3)[:3])
-        return self._free.setdefault(host, threading.Semaphore(self._connections))
+        found = self._hosts.get(host)
+        if found is None:
+            rate = self._policy.requests_per_second
+            turns = None if rate is None else RequestTurns(host, rate)
+            made = threading.Semaphore(self._policy.connections), turns
+            found = self._hosts.setdefault(host, made)
+        return found
+
+
+def _sleep(seconds: float, check_open: Callable[[], None]) -> None:
+    """Sleep for a time; what `check_open` raises ends it."""
+    while seconds > 0:
+        check_open()
+        time.sleep(min(seconds, _POLL_SECONDS))
+        seconds -= _POLL_SECONDS
 
 
 def open_url(url: str) -> bytes:

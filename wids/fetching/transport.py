@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _ENVIRONMENT = "WIDS_CONNECTIONS"
+_RATE_ENVIRONMENT = "WIDS_REQUESTS_PER_SECOND"
 # Up to 64, learned by host, trained by range and indexed at most 5 % faster: with round trips of
 # 20 ms, over a line of 40 MB/s, with 5 MB/s a connection, and without a bound.
 _CONNECTIONS = 8
@@ -82,7 +83,7 @@ class ServerBusyError(AnsweredError):
         crowded: bool = False,
         limited: bool = False,
     ) -> None:
-        hint = f" (fewer connections by {_ENVIRONMENT} may help)" if crowded else ""
+        hint = f" ({_ENVIRONMENT} or {_RATE_ENVIRONMENT} may help)" if crowded else ""
         super().__init__(message + hint)
         self.retry_after_seconds = retry_after_seconds
         self.limited = limited
@@ -279,6 +280,24 @@ def _default_connections() -> int:
     return check_integer(_ENVIRONMENT, int(text), least=1)
 
 
+def _default_rate() -> float | None:
+    """Return the bound of requests a second: `WIDS_REQUESTS_PER_SECOND`, None if it is not set.
+
+    Raises:
+        ValueError: The environment variable is no number above 0.
+    """
+    text = os.environ.get(_RATE_ENVIRONMENT, "").strip()
+    if not text:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise ValueError(f"{_RATE_ENVIRONMENT}: expected a number above 0, got {text!r:.80}")
+    return rate
+
+
 @dataclass(frozen=True)
 class FetchPolicy:
     """Limits of one `Fetcher`.
@@ -297,6 +316,9 @@ class FetchPolicy:
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
         connections: Most connections at once to one host, for all threads that share the fetcher;
             by default the environment variable `WIDS_CONNECTIONS`, else 8.
+        requests_per_second: Most requests a second to one host, of all processes of the user on
+            this machine that have such a bound; by default the environment variable
+            `WIDS_REQUESTS_PER_SECOND`, else None, no bound.
         segment_nbytes: Most bytes of a large file that one request fetches; as many segments as
             connections wait in memory.
         most_listed: Largest number of files in a listing.
@@ -310,6 +332,7 @@ class FetchPolicy:
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     connections: int = field(default_factory=_default_connections)
+    requests_per_second: float | None = field(default_factory=_default_rate)
     segment_nbytes: int = 4 << 20
     most_listed: int = 2_000_000
 
