@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.downloads import MD5, QUICK, SEGMENTS, SHARD, tar_of
+from helpers.downloads import MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 from helpers.interpreters import run_python
 from helpers.server import Faults, ShardServer
 from helpers.stores import use_s3
@@ -106,6 +106,34 @@ def test_a_store_that_fails_for_a_while(
     shard_server.put("shards/a.tar", SHARD)
     shard_server.faults = faults
     assert cache.get(ShardRef.of("s3://shards/a.tar", md5sum=MD5)).read_bytes() == SHARD
+
+
+LASTING = {
+    400: (1, "where credentials are wanted, set AWS_ACCESS_KEY_ID"),
+    401: (1, "the store refuses what it was given: set AWS_ACCESS_KEY_ID"),
+    403: (1, "the store refuses what it was given: set AWS_ACCESS_KEY_ID"),
+    404: (1, "a.tar not found; check the URL"),
+    429: (50, "gave up after 50 attempts.*429.* WIDS_REQUESTS_PER_SECOND"),
+    500: (5, "gave up after 5 attempts.* 500 "),
+}
+
+
+@pytest.mark.parametrize("status", LASTING)
+def test_a_store_that_goes_on_failing_is_a_clear_error(
+    cache: ShardCache, bucket: Any, shard_server: ShardServer, monkeypatch: Any, status: int
+) -> None:
+    """Tries are bounded; the error names the object and what to do, and shows no key."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
+    shard_server.put("shards/a.tar", SHARD)
+    shard_server.faults = Faults(status=status)
+    requests, message = LASTING[status]
+    with pytest.raises(FetchError, match=message) as caught:
+        cache.get(ShardRef.of("s3://shards/a.tar", md5sum=MD5))
+    assert str(caught.value).startswith("s3://shards/a.tar: ")
+    assert "hush" not in str(caught.value)
+    assert len(shard_server.requests) == requests
+    assert leftovers(cache) == []
 
 
 NO_CREDENTIALS = [

@@ -418,8 +418,13 @@ def _translated_errors(url: str) -> Iterator[None]:
             _raise_generic(url, error)
         if isinstance(error, FileNotFoundError):  # without the request and the page of the store
             said = _first_line(error).partition(": Error performing")[0]
-            raise AbsentError(f"{display_url(url)}: {said}") from None
+            raise AbsentError(
+                f"{display_url(url)}: {said}; check the URL, the spec's base, and the endpoint"
+            ) from None
         cure = ""
+        if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+            wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
+            cure = f"; the store refuses what it was given: set {wanted}"
         if _UNREADABLE_NAME.search(str(error)):
             cure = (
                 "; the library obstore lists no folder with such a key: rename or remove this "
