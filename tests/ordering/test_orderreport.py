@@ -1,9 +1,12 @@
 """What an order costs: counts that can be checked by hand, bounds that must hold."""
 
 import json
+from pathlib import Path
 
 import pytest
+from helpers.server import ShardServer
 
+import wids
 from wids.ordering.orderreport import Cluster, order_report
 
 
@@ -21,7 +24,37 @@ def test_bytes_are_those_of_shards_or_of_samples():
     """A node that reads a few samples of every shard downloads them all, or only the samples."""
     report = order_report([100] * 40, Cluster(nodes=8), partition="uniform", nbytes=4_000_000)
     assert (report.whole_nbytes, report.range_nbytes) == (4_000_000, 500_000)
+    assert (report.whole_requests, report.range_requests) == (40, 500)
+    report = order_report([100] * 40, Cluster(nodes=2, ranks_per_node=4), nbytes=40 * (50 << 20))
+    assert (report.whole_requests, report.range_requests) == (20 * 13, 2000)
+    assert report.lines()[-1] == "requests for them            at least 260, at most 2,000"
     assert order_report([100] * 40, Cluster()).whole_nbytes is None
+
+
+@pytest.mark.parametrize("remote", ["whole", "range"])
+def test_requests_are_those_that_a_server_sees(
+    shard_server: ShardServer, tmp_path: Path, remote: str
+):
+    """Of an epoch of one rank; sidecars and the spec are not counted."""
+    with wids.ShardWriter(
+        f"{tmp_path}/%d.tar", maxcount=60, spec=f"{tmp_path}/spec.json", sidecars=True
+    ) as writer:
+        for number in range(180):
+            writer.write({"__key__": f"{number:03d}", ".bin": bytes(100_000)})
+    for path in tmp_path.iterdir():
+        shard_server.put(path.name, path.read_bytes())
+    url, cache_dir = f"{shard_server.url}/spec.json", tmp_path / "cache"
+    with wids.open(url, remote=remote, cache_dir=cache_dir) as dataset:
+        report = order_report(
+            dataset.lengths, Cluster(), nbytes=sum(map(len, shard_server.files.values()))
+        )
+        for _ in wids.Loader(dataset, 8, sampler=wids.DistributedShardSampler(dataset, 1, 0)):
+            pass
+    made = sum(request.path.endswith(".tar") for request in shard_server.requests)
+    if remote == "whole":
+        assert made >= report.whole_requests == 6
+    else:
+        assert 0 < made <= report.range_requests == 180
 
 
 def test_interleave_is_the_number_of_shards_in_use():

@@ -23,6 +23,7 @@ __all__ = ["Cluster", "OrderReport", "order_report"]
 _WINDOW_STEPS = 8
 # The part of an epoch that counts as its beginning, or as its end.
 _END_FRACTION = 0.02
+_PIECE_NBYTES = 4 << 20  # of a shard that is fetched whole, by one request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,10 @@ class OrderReport:
             size of the dataset is not known.
         range_nbytes: Bytes of the samples that a node reads per epoch, which it downloads if it
             reads all their fields by range; None if the size is not known.
+        whole_requests: Least number of requests for that by whole shards, in pieces of 4 MiB; None
+            if the size is not known.
+        range_requests: Largest number of requests for that by range, one for each sample (samples
+            that lie close together share requests); None if the size is not known.
     """
 
     partition: str
@@ -109,6 +114,8 @@ class OrderReport:
     shards_per_batch_uniform: float
     whole_nbytes: int | None = None
     range_nbytes: int | None = None
+    whole_requests: int | None = None
+    range_requests: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers by name, as JSON can hold them."""
@@ -138,6 +145,9 @@ class OrderReport:
         if self.whole_nbytes is not None and self.range_nbytes is not None:
             whole, ranges = format_nbytes(self.whole_nbytes), format_nbytes(self.range_nbytes)
             rows["bytes per node and epoch"] = f"{whole} as whole shards, {ranges} by range"
+            rows["requests for them"] = (
+                f"at least {self.whole_requests:,}, at most {self.range_requests:,}"
+            )
         return [f"{name:<28} {value}" for name, value in rows.items()]
 
 
@@ -159,7 +169,8 @@ def order_report(
         cluster: Machines, processes and batches of the run.
         interleave: As for the samplers.
         streams: Number of streams; by default one per node.
-        nbytes: Size of all shards, from which the bytes that a node downloads are computed.
+        nbytes: Size of all shards, from which the bytes that a node downloads, and its requests,
+            are computed.
         max_samples: Number of samples of the node to simulate; for more, counts are scaled up.
         options: Other arguments of `DistributedShardSampler`: `partition`, `chunksize`, `seed`.
 
@@ -238,6 +249,10 @@ def order_report(
         shards_per_batch_uniform=float((1 - (1 - shards / num_samples) ** batch).sum()),
         whole_nbytes=None if nbytes is None else nbytes * downloads // shards.size,
         range_nbytes=None if nbytes is None else nbytes * count * ranks // num_samples,
+        whole_requests=None
+        if nbytes is None
+        else downloads * max(1, -(-nbytes // (shards.size * _PIECE_NBYTES))),
+        range_requests=None if nbytes is None else count * ranks,
     )
 
 
