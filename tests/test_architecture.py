@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "specs": "base caching errors fetching pack tar log",
     "ordering": "base log",
     "grain": "base ordering",
+    "lightning": "ordering",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering pack specs tar display",
     "catalogue": "base codecs errors log reading specs tar",

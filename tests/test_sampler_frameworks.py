@@ -1,14 +1,17 @@
 """The samplers in torch's DataLoader and torchdata's StatefulDataLoader, with workers."""
 
 import json
+from collections import Counter
+from itertools import islice
 
 import pytest
+import torchdata.nodes
 from helpers.interpreters import run_python
 from helpers.workers import Echo
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from wids import DistributedShardSampler
+from wids import BatchSampler, DistributedShardSampler
 
 pytestmark = [
     # Three workers are one more than some machines have cores.
@@ -183,3 +186,49 @@ def test_stateful_loader_resumes_on_other_ranks(replicas):
         loader.load_state_dict(state)
         seen += [index for batch in batches_of(loader) for index in batch]
     assert sorted(seen) == list(range(103))
+
+
+def as_nodes(rank=0, replicas=2, method="thread"):
+    """Give torchdata's nodes the batches of a rank."""
+    drawn = torchdata.nodes.SamplerWrapper(BatchSampler(make_sampler(rank, replicas), BATCH))
+    read = torchdata.nodes.ParallelMapper(drawn, list, num_workers=2, method=method)
+    return torchdata.nodes.Loader(torchdata.nodes.Prefetcher(read, prefetch_factor=2))
+
+
+@pytest.mark.parametrize("method", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_nodes_of_torchdata_resume(method):
+    """A resumed run has the batches and the states of one that was not stopped, epoch by epoch."""
+    whole, saved, loader = [], [], as_nodes(method=method)
+    for _ in range(3):
+        for batch in loader:
+            whole.append(batch)
+            saved.append(loader.state_dict())
+    indexes = BatchSampler(make_sampler(), BATCH)
+    assert whole == [list(batch) for _ in range(3) for batch in indexes]
+    num_batches = len(whole) // 3
+    for used in (1, 4, num_batches + 1, num_batches + 5):
+        resumed = as_nodes(method=method)
+        resumed.load_state_dict(json.loads(json.dumps(saved[used - 1])))
+        rest = []
+        while len(rest) < len(whole) - used:
+            for batch in resumed:
+                rest.append(batch)
+                # The loader's own count beside the state of its nodes is one more after loading.
+                assert resumed.state_dict()["root"] == saved[used + len(rest) - 1]["root"]
+        assert rest == whole[used:]
+
+
+def test_nodes_of_torchdata_go_on_with_other_ranks():
+    """The samples of an epoch that two ranks began and three end come once, but for the padding."""
+    seen = []
+    for rank in range(2):
+        loader = as_nodes(rank)
+        seen += [index for batch in islice(loader, 3) for index in batch]
+    state = json.dumps(loader.state_dict())
+    for rank in range(3):
+        loader = as_nodes(rank, 3)
+        loader.load_state_dict(json.loads(state))
+        seen += [index for batch in loader for index in batch]
+    counts = Counter(seen)
+    assert set(counts) == set(range(len(Echo())))
+    assert counts.total() - len(counts) < 3

@@ -47,6 +47,7 @@ for name in ${*:-lightning accelerate trainer ray files mount raydata dask datas
     case $name in
         lightning)
             fresh && "$python" "$tests/lightning_ddp.py" trainer
+            fresh && "$python" "$tests/lightning_ddp.py" module
             fresh && "$python" "$tests/lightning_ddp.py" fabric
             two_ranks recipes.py lightning
             two_ranks recipes.py fabric ;;

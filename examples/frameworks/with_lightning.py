@@ -7,22 +7,16 @@ train(dataset, network, folder, steps=1000)
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torchdata.stateful_dataloader import StatefulDataLoader
 
-import wids
+from wids.lightning import OrderedDataModule
 
 
 class Module(LightningModule):
-    """Makes the network and its data known to Lightning."""
+    """Makes the network known to Lightning."""
 
-    def __init__(self, dataset, network, batch_size, workers):
+    def __init__(self, network):
         super().__init__()
-        self.dataset, self.network = dataset, network
-        self.batch_size, self.workers = batch_size, workers
-
-    def train_dataloader(self):
-        batches = wids.BatchSampler(wids.DistributedShardSampler(self.dataset), self.batch_size)
-        return StatefulDataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers)
+        self.network = network
 
     def training_step(self, batch, _):
         return self.network(batch)
@@ -39,5 +33,6 @@ def train(dataset, network, folder, steps, *, batch_size=8, workers=2, save_ever
         callbacks=[ModelCheckpoint(folder, every_n_train_steps=save_every, save_last=True)],
         **options,
     )
-    # The state of the loader is part of the checkpoint.
-    trainer.fit(Module(dataset, network, batch_size, workers), ckpt_path="last")
+    # The state of its loader is part of the checkpoint.
+    data = OrderedDataModule(dataset, batch_size, num_workers=workers)
+    trainer.fit(Module(network), datamodule=data, ckpt_path="last")

@@ -147,12 +147,14 @@ def forget_lightning():
     from lightning.pytorch import Trainer
     from with_lightning import Module
 
+    from wids.lightning import OrderedDataModule
+
     trainer = Trainer(
         accelerator="cpu", devices=2, strategy="ddp", logger=False, max_steps=1,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    module = Module(Echo(), torch.nn.Linear(1, 1), BATCH, 0)
-    refuse(TypeError, "use_distributed_sampler=False", lambda: trainer.fit(module))
+    module, data = Module(torch.nn.Linear(1, 1)), OrderedDataModule(Echo(), BATCH)
+    refuse(TypeError, "use_distributed_sampler=False", lambda: trainer.fit(module, datamodule=data))
 
 
 def main():
