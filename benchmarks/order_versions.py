@@ -156,10 +156,10 @@ def uniform(reads):
     places = np.argsort(orders, axis=1)
     across = [np.corrcoef(*pair)[0, 1] for pair in pairwise(places)]
     return {
-        "positions |z|": abs(chi - freedom) / math.sqrt(2 * freedom),
-        "followers |z|": abs((np.diff(orders, axis=1) == 1).sum() - follow) / math.sqrt(follow),
-        "parity |z|": abs(np.mean(odd) - 0.5) * 2 * math.sqrt(runs),
-        "next epoch |z|": abs(np.mean(across)) * math.sqrt((runs - 1) * (n - 1)),
+        "positions z": abs(chi - freedom) / math.sqrt(2 * freedom),
+        "followers z": abs((np.diff(orders, axis=1) == 1).sum() - follow) / math.sqrt(follow),
+        "parity z": abs(np.mean(odd) - 0.5) * 2 * math.sqrt(runs),
+        "next epoch z": abs(np.mean(across)) * math.sqrt((runs - 1) * (n - 1)),
     }
 
 
@@ -180,7 +180,7 @@ def successive(reads):
         for batch in batches_of(reads[epoch, 0])
     ]
     return {
-        "shards |z|": abs(np.mean(alike)) * math.sqrt(len(alike) * (ranks.shape[1] - 1)),
+        "shards z": abs(np.mean(alike)) * math.sqrt(len(alike) * (ranks.shape[1] - 1)),
         "together again -": np.mean(again),
     }
 
@@ -273,7 +273,7 @@ FEW = (
 
 def worse(name, other, here):
     """Return whether a measure is worse by more than 5 % here."""
-    if name.endswith("|z|"):
+    if name.endswith(" z"):
         return here > max(5, 1.05 * other)
     return here > 1.05 * other if name.endswith("-") else here < other / 1.05
 
