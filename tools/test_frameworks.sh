@@ -61,7 +61,9 @@ for name in ${*:-lightning accelerate trainer ray files mount raydata dask datas
             "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" --no-deps open_clip_torch \
                 torchvision timm
             "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" ftfy regex webdataset
-            "$python" "$tests/open_clip_loop.py" ;;
+            "$python" "$tests/open_clip_loop.py"
+            "$python" "$tests/open_clip_saves.py"
+            two_ranks open_clip_naflex.py ;;
         lance) "$python" "$tests/moving.py" lance ;;
         ffcv)
             if "$python" -c 'import ffcv' 2> /dev/null || get_ffcv; then

@@ -80,6 +80,9 @@ def compare(folder: Path, data: str, factors: str | None, samples: int | None) -
         def set_epoch(self, epoch: int) -> None:
             plain.set_epoch(epoch)
             drawn = [index for batch in plain.dataloader.batch_sampler for index in batch]
+            if factors is not None:  # twice as often as its number of pairs, 43 beside 20, says
+                share = sum(index < COUNT for index in drawn) / len(drawn)
+                assert abs(share - 86 / 106) < 0.05, share
             path = folder / f"epoch-{epoch}.tar"
             with wids.TarWriter(str(path)) as tar:
                 for number, index in enumerate(drawn):
