@@ -1,12 +1,14 @@
 """Processes that set a bound of requests a second share it."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 import tempfile
 import time
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.downloads import QUICK
@@ -16,7 +18,12 @@ from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.requestturns import RequestTurns
 
-EACH = 50
+TAKE_TURNS = """
+import json
+from wids.fetching.requestturns import RequestTurns
+turns = RequestTurns("http://host", 0.5)
+print(json.dumps([turns.take() for _ in range(50)]))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -26,25 +33,19 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def take_turns(pipe: Any, folder: str) -> None:
-    tempfile.tempdir = folder
-    turns = RequestTurns("http://host", 0.5)
-    pipe.send([turns.take() for _ in range(EACH)])
-
-
 def test_processes_get_different_turns(temporary: Path) -> None:
     """At half a turn a second, all turns of three processes are two seconds apart or more."""
-    context = get_context("spawn")
-    pipes = [context.Pipe() for _ in range(3)]
     processes = [
-        context.Process(target=take_turns, args=(pipe[1], str(temporary))) for pipe in pipes
+        subprocess.Popen(
+            [sys.executable, "-c", TAKE_TURNS],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"TMPDIR": str(temporary)},
+        )
+        for _ in range(3)
     ]
-    for process in processes:
-        process.start()
-    taken = sorted(turn for pipe in pipes for turn in pipe[0].recv())
-    for process in processes:
-        process.join()
-    assert len(taken) == 3 * EACH
+    taken = sorted(turn for each in processes for turn in json.loads(each.communicate()[0]))
+    assert len(taken) == 3 * 50
     assert min(after - before for before, after in pairwise(taken)) > 1.999
     assert RequestTurns("http://other", 0.5).take() < taken[-1]  # hosts do not wait for each other
 
