@@ -1,5 +1,6 @@
 """`OutputFile`: the file gets its name when it is complete, with one writer at a time."""
 
+import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -67,6 +68,25 @@ def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         write_output(tmp_path / "a.txt", b"data")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_only_closing_tells_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fd_leaks: None
+) -> None:
+    """NFS and FUSE tell of a full disk when a file is closed; the half file gets no name."""
+    real_close = os.close
+
+    def close(descriptor: int) -> None:
+        named = Path(f"/dev/fd/{descriptor}").samefile(tmp_path / "a.txt.part")
+        real_close(descriptor)
+        if named:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close)
+        with pytest.raises(OSError, match=r"No space left on device: '.*a\.txt'"):
+            write_output(tmp_path / "a.txt", b"content")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])

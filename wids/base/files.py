@@ -335,6 +335,9 @@ class OutputFile:
             self.stream.flush()
             if fsync:
                 flush_to_disk(self.stream.fileno())
+            # NFS and FUSE tell of a full disk when a descriptor is closed. This one is a duplicate,
+            # so that the error comes before the rename, and the lock is kept.
+            os.close(os.dup(self.stream.fileno()))
         # Renamed while locked, so that no other process can start to write the part before.
         self.part_path.replace(self.path)
         self.stream.close()
