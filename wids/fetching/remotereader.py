@@ -84,14 +84,15 @@ class RemoteReader:
         self._num_blocks = 0
         self._next_block = 0
         self._pool = DaemonThreadPool(_MOST_AHEAD, "wids-ahead")
-        self._digests = RunningDigests(algorithms)
-        self._num_hashed = 0
         self._keep(0, self._fetch(0, _UNIT))
         if self._version.nbytes is None or self._version.validator is None:
             raise RangesNotServedError(
                 f"{display_url(url)}: the server states no size or no version (ETag, date) of it"
             )
         self.nbytes: int = self._version.nbytes
+        # These have threads, which nobody would end if this were not reached.
+        self._digests = RunningDigests(algorithms)
+        self._num_hashed = 0
         self._scouts = Scouts(self._fetch, self._keep, hop, self.nbytes, width - 1)
 
     def read(self, nbytes: int, position: int) -> bytes:
