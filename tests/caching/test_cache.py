@@ -607,6 +607,26 @@ def test_a_full_disk_is_a_clear_error(
     assert cache.get(f"{shard_server.url}/a.tar").read_bytes() == SHARD
 
 
+def test_a_full_quota_that_only_closing_tells_is_the_same_error(
+    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS may tell of it when a file is closed; nothing is left in the cache."""
+    url, real_close = shard_server.put("a.tar", SHARD), os.close
+
+    def close(descriptor: int) -> None:
+        is_shard = os.fstat(descriptor).st_size == len(SHARD)
+        real_close(descriptor)
+        if is_shard:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close)
+        with pytest.raises(CacheError, match=r"no space for a shard .*quota"):
+            cache.get(url)
+    assert leftovers(cache) == []
+    assert cache.get(url).read_bytes() == SHARD
+
+
 def test_a_folder_that_is_removed_is_made_anew(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "OutputFile",
     "PartName",
     "atomic_file",
+    "flush_to_server",
     "host_token",
     "is_running",
     "named_write_errors",
@@ -186,6 +187,22 @@ def raise_named(error: OSError, path: Path | str) -> Never:
     raise error
 
 
+def flush_to_server(stream: IO[bytes]) -> None:
+    """Hand what was written to the system, and on to the server of a network file system.
+
+    NFS and FUSE may tell of a full disk only when a file is closed, which is too late if it got its
+    name before. Here a duplicate of its descriptor is closed, which keeps the locks of the file.
+
+    Args:
+        stream: The file, open for writing.
+
+    Raises:
+        OSError: It could not be written, as on a full disk.
+    """
+    stream.flush()
+    os.close(os.dup(stream.fileno()))
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a stream whose content becomes a file when the block ends without an error.
@@ -332,12 +349,9 @@ class OutputFile:
             fsync: Wait until the disk has file and name, so that a power cut takes neither.
         """
         with named_write_errors(self.path):
-            self.stream.flush()
+            flush_to_server(self.stream)
             if fsync:
                 flush_to_disk(self.stream.fileno())
-            # NFS and FUSE tell of a full disk when a descriptor is closed. This one is a duplicate,
-            # so that the error comes before the rename, and the lock is kept.
-            os.close(os.dup(self.stream.fileno()))
         # Renamed while locked, so that no other process can start to write the part before.
         self.part_path.replace(self.path)
         self.stream.close()

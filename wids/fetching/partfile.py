@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from wids.base.files import flush_to_server
 from wids.base.hashing import RunningDigests
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
@@ -181,7 +182,8 @@ class PartFile:
         """
         self.digests = self._digests.finish()
         self.expected.check(self.name, self.nbytes, self.digests)
-        self.flush()
+        with self._explaining_full_disk():
+            flush_to_server(self._stream)
 
     def publish(self, target: Path) -> None:
         """Rename the complete file to its final name."""
