@@ -159,15 +159,16 @@ class ChunkedSampler(Sampler[int]):
             chunks = [Chunks.cut(0, int(part.sum()), chunksize, part) for part in parts]
             self._chunks = Chunks(np.concatenate([each.sizes for each in chunks]))
             self._source = MixtureChunks(chunks, mixture.weights, mixture.num_samples)
-            mixture.note_sampler()
+            unweighted = mixture.parts
         else:
             lo, hi = _bounds(num_samples, length)
             shards = None if lengths is None else shard_lengths(lengths, hi, length)
             self._source = self._chunks = Chunks.cut(lo, hi, chunksize, shards)
+            unweighted = [dataset]
         self.start(0, streams=1)
-        facts: Any = getattr(dataset, "facts", None)
-        if getattr(facts, "of_mixture", False):
-            facts.draws.note_sampler()
+        if (draws := _draws_of(dataset)) is not None:
+            draws.note_sampler()
+        if any(_draws_of(each) is not None for each in unweighted):
             warn(
                 "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, "
                 "so its weights have no effect: make the views of the parts, and one Mixture of "
@@ -448,6 +449,11 @@ def probe(samples: Any, number: int) -> list[Any]:
     except (AttributeError, TypeError):  # a sequence that is no dataset has samples of no shard
         return []
     return found if hasattr(found[0], "shard_index") else []
+
+
+def _draws_of(samples: Any) -> Any:
+    """Return what watches the draws from a mixture, or from what is made of one; else None."""
+    return getattr(getattr(samples, "facts", None), "draws", None)
 
 
 def _bounds(num_samples: Any, length: int) -> tuple[int, int]:

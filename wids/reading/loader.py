@@ -148,8 +148,7 @@ class Loader:
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
             partition = "uniform" if shuffle else "contiguous"
-            of_mixture = getattr(getattr(dataset, "facts", None), "of_mixture", False)
-            if hasattr(dataset, "part_lengths") or of_mixture:
+            if getattr(getattr(dataset, "facts", None), "draws", None) is not None:
                 warn(
                     "a Loader without a sampler reads each sample of a Mixture once: its weights "
                     "have no effect; give sampler=wids.DistributedShardSampler(mixture)"

@@ -87,12 +87,8 @@ class Mixture(View):
         )
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
 
-    def note_sampler(self) -> None:
-        """Note that a sampler was made that draws by the weights."""
-        self._draws.note_sampler()
-
-    def _share_draws(self, draws: MixtureDraws) -> None:
-        self._draws, self.facts = draws, self.facts._replace(draws=draws)
+    def _share_draws(self, draws: MixtureDraws | None) -> None:
+        self.facts = self.facts._replace(draws=draws)
 
     def with_options(self, **options: Any) -> Mixture:
         """Return the same mixture of samples that are read with other options.
@@ -103,7 +99,7 @@ class Mixture(View):
         parts = [View(slots_of(part)).with_options(**options) for part in self.parts]
         weights = [float(weight) for weight in self.weights]
         mixture = Mixture(parts, weights, self.num_samples, classes=self.classes)
-        mixture._share_draws(self._draws)
+        mixture._share_draws(self.facts.draws)
         return mixture
 
     @property
@@ -114,7 +110,7 @@ class Mixture(View):
     def __reduce__(self) -> tuple[Any, ...]:
         weights = list(self.weights)
         arguments = (type(self), self.parts, weights, self.num_samples, self.classes)
-        return _mixture, arguments, self._draws
+        return _mixture, arguments, self.facts.draws
 
     def __setstate__(self, draws: MixtureDraws) -> None:
         self._share_draws(draws)

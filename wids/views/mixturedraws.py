@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MixtureDraws"]
 
-_ENOUGH = 8  # falls that differ; a loop backwards, or over two parts in turn, has one or two
-
 
 class MixtureDraws:
     """Warns once if a shuffle that does not know the weights of a mixture chooses its samples.
@@ -26,8 +24,6 @@ class MixtureDraws:
 
     def __init__(self) -> None:
         self._settled = False  # a sampler draws by the weights, or it was said that none does
-        self._last = 0
-        self._falls: set[int] = set()
 
     def note_sampler(self) -> None:
         """Note that a sampler was made that draws by the weights, or says that it does not."""
@@ -37,20 +33,8 @@ class MixtureDraws:
         """Note the indexes of a batch; warn if they were shuffled, and not by a sampler of wids."""
         if self._settled or isinstance(indexes, IndexBatch):
             return
-        if any(later < each for each, later in pairwise(indexes)):
-            self._warn()
-
-    def note_read(self, index: int) -> None:
-        """Note that a sample is read by itself; warn if those before it were shuffled, too."""
-        if self._settled:
+        if not any(later < each for each, later in pairwise(indexes)):
             return
-        fall, self._last = self._last - index, index
-        if fall > 0:
-            self._falls.add(fall)
-            if len(self._falls) >= _ENOUGH:
-                self._warn()
-
-    def _warn(self) -> None:
         self._settled = True
         data = sys.modules.get("torch.utils.data")
         worker = None if data is None else data.get_worker_info()

@@ -60,14 +60,12 @@ class Facts(NamedTuple):
         made: Description of each step that made the view.
         lineage: Key of the splits by hash that the samples are a part of; None if there are none.
         any_classes: Whether the datasets may number their classes differently.
-        of_mixture: Whether samples were chosen from a mixture, whose weights have no effect then.
         draws: Of a mixture and what is made of it: whether a sampler draws by the weights.
     """
 
     made: tuple[str, ...] = ()
     lineage: str | None = None
     any_classes: bool = False
-    of_mixture: bool = False
     draws: MixtureDraws | None = None
 
 

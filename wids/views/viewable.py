@@ -1176,8 +1176,6 @@ class View(Planned, Viewable):
                 index = checked_position(plain_index(index), self._count)
             except TypeError:
                 return self._selected("index", index)
-        if self.facts.draws is not None:
-            self.facts.draws.note_read(index)
         read = self._read
         if read is not None:
             # Two local names, because calling an attribute directly looks it up as a method, which
@@ -1257,9 +1255,8 @@ def _shards_of(leaf: Any) -> Any:
 
 def facts_of(samples: Any) -> Facts:
     """Return what is known of the samples of a view that is made of these."""
-    of_mixture = hasattr(type(samples), "part_lengths")
     if isinstance(samples, View):
-        return samples.facts._replace(of_mixture=samples.facts.of_mixture or of_mixture)
+        return samples.facts
     return Facts(lineage=getattr(samples, "lineage", None))
 
 
@@ -1310,7 +1307,6 @@ def concat_plan(
         made=(f"concat({len(given)} parts)",),
         lineage=common_lineage(each.lineage for each in known),
         any_classes=classes == "any" or any(each.any_classes for each in known),
-        of_mixture=any(each.of_mixture for each in known),
         draws=next((each.draws for each in known if each.draws is not None), None),
     )
     # The same list as several parts is read as one.
