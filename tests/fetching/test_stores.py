@@ -1,11 +1,12 @@
 """Several stores in one process, each with its own endpoint and credentials."""
 
+import json
 import os
 import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 import requests
 from helpers.downloads import QUICK, tar_of
+from torch.utils.data import DataLoader
 
 import wids
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
+from wids.tools.creating import create_spec
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -29,7 +32,9 @@ ALLOWED = (
 
 
 @contextmanager
-def guarded_server(bucket: str) -> Iterator[tuple[str, str, str]]:
+def guarded_server(
+    bucket: str, objects: Mapping[str, bytes] | None = None
+) -> Iterator[tuple[str, str, str]]:
     """Run an S3 server that checks signatures, in a process of its own; give URL, key, secret."""
     code = (
         "import moto.server as s; server = s.ThreadedMotoServer('127.0.0.1', 0, False); "
@@ -58,7 +63,8 @@ def guarded_server(bucket: str) -> Iterator[tuple[str, str, str]]:
         iam.put_user_policy(UserName="reader", PolicyName="all", PolicyDocument=ALLOWED)
         key = iam.create_access_key(UserName="reader")["AccessKey"]
         s3.create_bucket(Bucket=bucket)
-        s3.put_object(Bucket=bucket, Key="train/a.tar", Body=tar_of(3))
+        for name, content in (objects or {"train/a.tar": tar_of(3)}).items():
+            s3.put_object(Bucket=bucket, Key=name, Body=content)
         requests.post(f"{url}/moto-api/reset-auth", data=b"0", timeout=60).raise_for_status()
         yield url, key["AccessKeyId"], key["SecretAccessKey"]
     finally:
@@ -77,6 +83,15 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def write_profiles(home: Path, servers: Mapping[str, tuple[str, str, str]]) -> None:
+    """Write a profile with the keys of each server into `~/.aws`."""
+    profiles = [
+        f"[{name}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
+        for name, (_, key, secret) in servers.items()
+    ]
+    (home / ".aws" / "credentials").write_text("".join(profiles))
+
+
 @pytest.mark.filterwarnings("ignore:s3.*fetched whole")
 def test_each_bucket_is_read_from_its_own_store(
     no_credentials: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,11 +99,7 @@ def test_each_bucket_is_read_from_its_own_store(
     """Two servers with different keys serve one process; a wrong key is an error of that bucket."""
     home = no_credentials
     with guarded_server("cats") as first, guarded_server("team-dogs") as second:
-        profiles = [
-            f"[{name}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
-            for name, (_, key, secret) in {"one": first, "two": second}.items()
-        ]
-        (home / ".aws" / "credentials").write_text("".join(profiles))
+        write_profiles(home, {"one": first, "two": second})
         tables = [
             f'["{pattern}"]\nendpoint = "{url}"\nprofile = "{name}"\nregion = "us-east-1"\n'
             for pattern, url, name in (
@@ -127,7 +138,7 @@ def test_each_bucket_is_read_from_its_own_store(
         ('["gs://cats"]\n', 'expected tables such as ["s3://bucket"]'),
         ('["s3://cats"]\nendpoint = 3\n', "got endpoint = 3"),
         ('["s3://cats"]\nendpont = "http://host"\n', "got endpont = 'http://host'"),
-        ('["s3://cats"]\nsecret_access_key = "hush"\n', "secrets do not belong in this file"),
+        ('["s3://cats"]\nsecret_access_key = "hush"\n', "secrets do not belong here"),
         ('["s3://cats"]\nprofile = "nobody"\n', "the profile 'nobody' of ~/.aws"),
     ],
 )
@@ -136,4 +147,81 @@ def test_wrong_settings_are_named(no_credentials: Path, text: str, message: str)
     (no_credentials / "stores.toml").write_text(text)
     with pytest.raises(FetchError, match=re.escape(message)) as caught:
         Fetcher(QUICK).read("s3://cats/a.tar")
+    assert "hush" not in str(caught.value)
+
+
+def shards_of(seed: int, folder: Path) -> dict[str, bytes]:
+    """Return the objects of a dataset: shards with sidecars, a spec, a pack and class names."""
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"{number}.tar").write_bytes(tar_of(4, seed=seed + number))
+    spec, pack = folder / "set.json", folder / "set.wpack"
+    create_spec([str(folder)], spec, pack=str(pack), sidecar=True)
+    (folder / "classes.json").write_text(json.dumps([f"class {seed}"]))
+    return {f"train/{path.name}": path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_program_names_the_store_of_a_dataset(no_credentials: Path) -> None:
+    """Two stores have a bucket of one name: each dataset gets its own, however it is opened."""
+    home = no_credentials
+    objects = [shards_of(seed, home / f"made {seed}") for seed in (0, 50)]
+    made = [wids.open(home / f"made {seed}/set.json", transformations="bytes") for seed in (0, 50)]
+    expected = [[sample[".bin"] for sample in dataset] for dataset in made]
+    assert expected[0] != expected[1]
+    with guarded_server("set", objects[0]) as first, guarded_server("set", objects[1]) as second:
+        write_profiles(home, {"one": first, "two": second})
+        (home / "stores.toml").write_text('["s3://*"]\nendpoint = "http://127.0.0.1:9"\n')
+        stores = [
+            {"endpoint": url, "profile": name, "region": "us-east-1"}
+            for name, (url, _, _) in {"one": first, "two": second}.items()
+        ]
+        for source, remote in (
+            ("s3://set/train/", "whole"),
+            ("s3://set/train/", "range"),
+            ("s3://set/train/*.tar", "range"),
+            ("s3://set/train/{0..1}.tar", "whole"),
+            ("s3://set/train/set.json", "range"),
+            ("s3://set/train/set.wpack", "range"),
+            (["s3://set/train/0.tar", "s3://set/train/1.tar"], "range"),
+            (["s3://set/train/set.json"], "whole"),
+        ):
+            options: dict[str, Any] = {"remote": remote, "cache_dir": home / "cache"}
+            options["transformations"] = "bytes"
+            pair = [wids.open(source, store=store, **options) for store in stores]
+            for _ in range(2):  # the second time from the cache
+                got = [[sample[".bin"] for sample in dataset] for dataset in pair]
+                assert got == expected, (source, remote)
+            assert [dataset.class_names for dataset in pair] == [{0: "class 0"}, {0: "class 50"}]
+        both = wids.concat(pair, classes="any")
+        workers = DataLoader(
+            both, batch_size=4, num_workers=1, multiprocessing_context="spawn", collate_fn=list
+        )
+        read = [sample[".bin"] for batch in workers for sample in batch]
+        assert read == expected[0] + expected[1]
+        pair[0].filter("sizes.bin > 0")[:3].save(home / "some.json")
+        view = wids.open(home / "some.json", store=stores[0], **options)
+        assert [sample[".bin"] for sample in view] == expected[0][:3]
+        kept = pickle.dumps(both) + (home / "some.json").read_bytes() + repr(both).encode()
+        assert not any(secret.encode() in kept for _, _, secret in (first, second))
+        wrong = stores[1] | {"profile": "one"}
+        with pytest.raises(FetchError, match=r"s3://set/train/: .*403") as caught:
+            wids.open("s3://set/train/", store=wrong, cache_dir=home / "other")
+        assert first[2] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("store", "error", "message"),
+    [
+        ("minio", TypeError, "store must be settings of a store"),
+        ({"endpont": "http://host"}, ValueError, "store: expected some of endpoint, region"),
+        ({"endpoint": 3}, ValueError, "got endpoint = 3"),
+        ({"secret_access_key": "hush"}, ValueError, "store: secret_access_key: secrets do not"),
+    ],
+)
+def test_wrong_settings_of_a_program_are_named(
+    store: Any, error: type[Exception], message: str
+) -> None:
+    """An error says what is wrong with the argument, and shows no secret."""
+    with pytest.raises(error, match=message) as caught:
+        wids.open("s3://cats/train/", store=store)
     assert "hush" not in str(caught.value)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids.base.arrayfile import read_arrays, write_arrays
+from wids.fetching.storesettings import StoreSettings
 from wids.specs import sources
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
@@ -37,9 +38,9 @@ def parsed(monkeypatch) -> list[str]:
     names: list[str] = []
     read = sources.read_document
 
-    def noted(location: str) -> bytes:
+    def noted(location: str, store: StoreSettings | None = None) -> bytes:
         names.append(Path(location).name)
-        return read(location)
+        return read(location, store)
 
     monkeypatch.setattr(sources, "read_document", noted)
     return names

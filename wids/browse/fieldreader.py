@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -234,7 +234,8 @@ class FieldReader:
         every: list[Any] = [dataset, *(joined.datasets if joined is not None else ())]
         for cache in {id(each.cache): each.cache for each in every}.values():
             fetcher = cache.fetcher
-            cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
+            its = replace(patience, store=cache.store)
+            cache.fetcher = Fetcher(its, allow_pipe=fetcher.allow_pipe)
             fetcher.close()
         self._salt = secrets.token_hex(4)
         self._kept: KeptBytes[FieldKey, memoryview] = KeptBytes(_KEPT_NBYTES)

@@ -14,7 +14,14 @@ from wids.base.arguments import check_callable, check_flag
 from wids.base.optional import load_if_present
 from wids.base.shardref import ShardRef
 from wids.base.shardversion import Version, is_newer
-from wids.base.urls import display_url, is_compressed_name, is_local, local_path, without_secrets
+from wids.base.urls import (
+    display_url,
+    is_compressed_name,
+    is_local,
+    local_path,
+    scheme_of,
+    without_secrets,
+)
 from wids.caching.cachefolder import (
     JOINS_FOLDER,
     Entry,
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from wids.caching.store import Store
     from wids.fetching.fetch import Fetcher
     from wids.fetching.partfile import PartFile
+    from wids.fetching.storesettings import StoreSettings
 
 __all__ = ["ShardCache", "StartingFolder", "local_copy", "version_of_file"]
 
@@ -55,6 +63,7 @@ class ShardCache:
             fetched to it.
         shared: Trust all users who can write to the folder; otherwise such a folder is refused.
         fetcher: Fetches the shards; by default a new one.
+        store: Where the buckets of `s3:` URLs are, for the new one.
 
     Raises:
         TypeError: `cache_size` is not a number.
@@ -78,6 +87,7 @@ class ShardCache:
         localname: Callable[[str], str | os.PathLike[str]] | None = None,
         shared: bool = False,
         fetcher: Fetcher | None = None,
+        store: StoreSettings | None = None,
     ) -> None:
         self.cache_dir = choose_folder(cache_dir)
         self.cache_size = _checked_size(cache_size)
@@ -88,6 +98,7 @@ class ShardCache:
         if localname is not None:
             check_callable("localname", localname, "a function from a URL to a path")
         self.shared = shared
+        self.store = store
         if fetcher is not None:
             self._fetcher = fetcher
         self.starting_folder = StartingFolder()
@@ -99,9 +110,10 @@ class ShardCache:
         """Fetches the shards."""
         made: Fetcher | None = self.__dict__.get("_fetcher")
         if made is None:
-            from wids.fetching.fetch import Fetcher
+            from wids.fetching.fetch import Fetcher, FetchPolicy
 
-            made = self.__dict__.setdefault("_fetcher", Fetcher(allow_pipe=self._allow_pipe))
+            new = Fetcher(FetchPolicy(store=self.store), allow_pipe=self._allow_pipe)
+            made = self.__dict__.setdefault("_fetcher", new)
         return made
 
     @fetcher.setter
@@ -178,7 +190,7 @@ class ShardCache:
         """
         from wids.caching.download import check_table
 
-        entry = Entry.of(self.cache_dir, url, _TABLE)
+        entry = self.entry_of_url(url, _TABLE)
         if not self._lease(entry):
             self._download(ShardRef.of(url), entry, keep_compressed=True, check=check_table)
         return entry.path
@@ -379,7 +391,7 @@ class ShardCache:
             return self.cache_dir / f"{entry.name}{suffix}"  # removed with the shard
         # A promised digest keeps the file valid after the shard is evicted, so it has an entry of
         # its own.
-        return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
+        return self.cache_dir / f"{self.entry_of_url(url, entry.name).name}{suffix}"
 
     def joins_folder(self) -> Path | None:
         """Return the folder for what joins keep; None if it cannot be used."""
@@ -443,7 +455,18 @@ class ShardCache:
 
     def _entry_of_remote(self, shard: ShardRef) -> Entry:
         """Return the entry of a shard; each version of a URL has an entry of its own."""
-        return Entry.of(self.cache_dir, shard.url, shard.version)
+        return self.entry_of_url(shard.url, shard.version)
+
+    def entry_of_url(self, url: str, version: str) -> Entry:
+        """Return the entry of a URL; two stores may have buckets of one name.
+
+        Args:
+            url: The URL.
+            version: Text that differs between versions of the file.
+        """
+        if self.store is not None and self.store.endpoint and scheme_of(url) in {"s3", "s3a"}:
+            version = f"{version}\0{self.store.endpoint}"
+        return Entry.of(self.cache_dir, url, version)
 
     def _entry_of_local(self, path: Path) -> Entry:
         status = path.stat()

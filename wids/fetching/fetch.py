@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.fetching.partfile import PartFile
+    from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import DownloadObserver, Stream
 
 __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
@@ -654,11 +655,12 @@ def _sleep(seconds: float, check_open: Callable[[], None]) -> None:
         seconds -= _POLL_SECONDS
 
 
-def open_url(url: str) -> bytes:
+def open_url(url: str, store: StoreSettings | None = None) -> bytes:
     """Return the content of a small document, such as a JSON spec, at a path or URL.
 
     Args:
         url: A plain path, or a URL of any scheme that `Fetcher` knows.
+        store: Where the buckets of `s3:` URLs are.
 
     Raises:
         FetchError: It cannot be read, or is larger than 256 MiB.
@@ -669,5 +671,5 @@ def open_url(url: str) -> bytes:
     """
     if is_local(url):
         return read_local(url)
-    with closing(Fetcher()) as fetcher:
+    with closing(Fetcher(FetchPolicy(store=store))) as fetcher:
         return fetcher.read(url)

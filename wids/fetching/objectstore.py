@@ -1,22 +1,16 @@
-"""Source of `s3://`, `gs://`, `az://`, `ais://` URLs and listings, based on the library obstore.
-
-A file of settings (`StoreSettings`) may give endpoint, region and profile by patterns of URLs.
-"""
+"""Source of `s3://`, `gs://`, `az://`, `ais://` URLs and listings, based on the library obstore."""
 
 from __future__ import annotations
 
 import os
 import re
-import tomllib
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
 from datetime import timedelta
-from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
+from wids.fetching.storesettings import read_settings, settings_file
 from wids.fetching.transport import (
     AbsentError,
     ChangedError,
@@ -27,7 +21,8 @@ from wids.fetching.transport import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from obstore import GetResult
     from obstore.auth.boto3 import Boto3CredentialProvider
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
 
     from wids.fetching.transport import FetchPolicy
 
-__all__ = ["OBJECT_SCHEMES", "ObjectSource", "read_settings", "settings_file"]
+__all__ = ["OBJECT_SCHEMES", "ObjectSource"]
 
 _CHUNK_NBYTES = 1 << 20
 _PAGE_LENGTH = 1000  # as stores send them
@@ -67,110 +62,20 @@ _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
     "AWS_ENDPOINT_URL where needed), or AWS_PROFILE, or for a public bucket "
-    "AWS_SKIP_SIGNATURE=true; a file of stores sets these by bucket",
+    "AWS_SKIP_SIGNATURE=true; wids.open(store=...) or a file of stores sets these, too",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS to the path of a key file, or run "
     "`gcloud auth application-default login`, or for a public bucket set "
     "GOOGLE_SKIP_SIGNATURE=true",
     "azure": "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or "
     "AZURE_STORAGE_SAS_TOKEN, or for a public container AZURE_SKIP_SIGNATURE=true",
 }
-_ENVIRONMENT = "WIDS_STORES"
-_SECRETS = ("key", "secret", "token", "password")
-
-
-@dataclass(frozen=True)
-class StoreSettings:
-    """How to reach the buckets whose URLs match a pattern.
-
-    Secrets are not among them: they stay where the tools of the store keep them.
-
-    Attributes:
-        pattern: URLs of buckets, such as `s3://set` or `s3://team-*`.
-        endpoint: URL of a server that speaks S3's API; None for AWS.
-        region: Region of the bucket.
-        profile: Profile in `~/.aws` with the credentials.
-        anonymous: Whether requests are not signed, as for public buckets.
-    """
-
-    pattern: str
-    endpoint: str | None = None
-    region: str | None = None
-    profile: str | None = None
-    anonymous: bool = False
-
-    @classmethod
-    def of_table(cls, where: str, pattern: str, table: Any) -> StoreSettings:
-        """Return the settings that a table of the file gives.
-
-        Args:
-            where: The file, for messages.
-            pattern: Name of the table.
-            table: Its content.
-
-        Raises:
-            FetchError: It is no table of these settings.
-        """
-        known = {each.name for each in fields(cls)} - {"pattern"}
-        if not pattern.startswith(("s3://", "s3a://")) or not isinstance(table, dict):
-            raise FetchError(
-                f'{where}: expected tables such as ["s3://bucket"] or ["s3://team-*"], got '
-                f"{pattern!r}; other stores are set by their own environment variables"
-            )
-        for name, value in table.items():
-            if name in known and isinstance(value, bool if name == "anonymous" else str):
-                continue
-            if any(word in name.lower() for word in _SECRETS):
-                raise FetchError(
-                    f"{where}: [{pattern!r}]: {name}: secrets do not belong in this file; write "
-                    "them into a profile (`aws configure --profile NAME`), and its name here: "
-                    'profile = "NAME"'
-                )
-            raise FetchError(
-                f"{where}: [{pattern!r}]: expected some of endpoint, region and profile (strings) "
-                f"and anonymous (true or false), got {name} = {value!r}"
-            )
-        return cls(pattern, **table)
-
-    def fits(self, bucket_url: str) -> bool:
-        """Return whether these settings are for a bucket."""
-        return fnmatchcase(bucket_url, self.pattern)
-
-
-def settings_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the file of settings: `WIDS_STORES`, or `wids/stores.toml` in the user's folder.
-
-    >>> str(settings_file({"WIDS_STORES": "/run/stores.toml"}))
-    '/run/stores.toml'
-    >>> str(settings_file({"XDG_CONFIG_HOME": "/home/me/.config"}))
-    '/home/me/.config/wids/stores.toml'
-    """
-    if named := environment.get(_ENVIRONMENT):
-        return Path(named).expanduser()
-    return Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / (
-        "wids/stores.toml"
-    )
-
-
-def read_settings(path: Path) -> list[StoreSettings]:
-    """Return the settings in a file, in its order; none if there is no such file.
-
-    Raises:
-        FetchError: It cannot be read, or says something else.
-    """
-    try:
-        tables = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise FetchError(f"{path}: cannot be read as settings of stores: {error}") from error
-    return [StoreSettings.of_table(str(path), pattern, table) for pattern, table in tables.items()]
 
 
 class ObjectSource:
     """Source that opens objects of object stores, with one store per bucket.
 
     Args:
-        policy: Time limits.
+        policy: Time limits, and the store of `s3:` URLs if the program names one.
     """
 
     def __init__(self, policy: FetchPolicy) -> None:
@@ -180,7 +85,8 @@ class ObjectSource:
             "timeout": _WHOLE_REQUEST,
         }
         self._stores: dict[str, ObjectStore] = {}
-        self._settings: list[StoreSettings] | None = None  # read when a store is first made
+        # The file of settings is read when a store is first made.
+        self._settings = None if policy.store is None else [policy.store]
         # Imported here rather than in a thread; if it is missing, `open` says what to install.
         with suppress(ImportError):
             import obstore.exceptions

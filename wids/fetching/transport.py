@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from wids.fetching.storesettings import StoreSettings
+
 __all__ = [
     "AbsentError",
     "AnsweredError",
@@ -322,6 +324,8 @@ class FetchPolicy:
         segment_nbytes: Most bytes of a large file that one request fetches; as many segments as
             connections wait in memory.
         most_listed: Largest number of files in a listing.
+        store: Where the buckets of `s3:` URLs are; by default the file of settings says it, else
+            the environment.
     """
 
     connect_timeout_seconds: float = 8.0
@@ -335,6 +339,7 @@ class FetchPolicy:
     requests_per_second: float | None = field(default_factory=_default_rate)
     segment_nbytes: int = 4 << 20
     most_listed: int = 2_000_000
+    store: StoreSettings | None = None
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
         """Return how many seconds to wait after `failures` failed tries in a row.

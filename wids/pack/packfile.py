@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -96,6 +96,7 @@ class Pack:
         header: Its header.
         directory: Its directory.
         cache_dir: Cache folder that keeps the table of a remote pack.
+        fetcher: Reads a remote pack.
 
     Attributes:
         location: As given.
@@ -112,6 +113,7 @@ class Pack:
         header: PackHeader,
         directory: Directory,
         cache_dir: Path | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self.location = location
         self.header = header
@@ -119,6 +121,7 @@ class Pack:
         self._content = content
         self._table = table
         self._cache_dir = cache_dir
+        self._fetcher = fetcher
         count = header.num_shards
         self._starts = self.column("index start", "<i8", (count,))
         self._sizes = self.column("index nbytes", "<i8", (count,))
@@ -231,7 +234,11 @@ class Pack:
         return entry
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.location, self._cache_dir, self.header.directory_digest)
+        digest = self.header.directory_digest
+        reopened = partial(
+            open_pack, cache_dir=self._cache_dir, fetcher=self._fetcher, digest=digest
+        )
+        return reopened, (self.location,)
 
     def __repr__(self) -> str:
         shown = display_url(self.location)
@@ -322,7 +329,15 @@ def _open_remote(url: str, cache_dir: Path, fetcher: Fetcher) -> Pack:
         table = content.read(header.table_start, header.nbytes)
         directory = _verified_table(table, header, url)
         table = _keep(kept, table)
-    return Pack(url, content, table, header=header, directory=directory, cache_dir=cache_dir)
+    return Pack(
+        url,
+        content,
+        table,
+        header=header,
+        directory=directory,
+        cache_dir=cache_dir,
+        fetcher=fetcher,
+    )
 
 
 def _verified_table(table: memoryview, header: PackHeader, name: str) -> Directory:
@@ -379,7 +394,3 @@ def _verify_table(
             digest.update(read(start, stop - start))
         if digest.digest() != entry.digest:
             raise unfit(name, f"the array {key!r:.80} as its digest says", "another")
-
-
-def _reopened(location: str, cache_dir: Path | None, digest: bytes) -> Pack:
-    return open_pack(location, cache_dir=cache_dir, digest=digest)

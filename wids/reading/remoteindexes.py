@@ -16,7 +16,7 @@ from wids.base.urls import (
     without_secrets,
 )
 from wids.caching.cache import ShardCache
-from wids.caching.cachefolder import Entry, check_folder
+from wids.caching.cachefolder import check_folder
 from wids.errors import FetchError, ShardFormatError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy
@@ -92,7 +92,7 @@ def forget_index(url: str, cache: ShardCache, shard: ShardRef) -> None:
 
 
 def _kept_path(url: str, cache: ShardCache, shard: ShardRef) -> Path:
-    entry = Entry.of(cache.cache_dir, url, f"sidecar{shard.version}")
+    entry = cache.entry_of_url(url, f"sidecar{shard.version}")
     return cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}"
 
 

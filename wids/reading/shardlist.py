@@ -37,6 +37,7 @@ from wids.base.memorymaps import allow_pickling_views
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
+from wids.fetching.storesettings import StoreSettings
 from wids.log import logger, show_if_verbose
 from wids.pack.packformat import PACK_SUFFIX
 from wids.reading.collate import explain_missing
@@ -137,6 +138,7 @@ class ShardList:
         remote: Literal["whole", "range", "auto"] = "whole",
         memory: int | None = None,
         access: Access = "auto",
+        store: Mapping[str, Any] | None = None,
         on_uncounted: OnUncounted | None = None,
         **_unknown: Never,
     ) -> None:
@@ -157,8 +159,14 @@ class ShardList:
             raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
         if access not in get_args(Access):
             raise ValueError(f'access: expected "auto", "mmap" or "pread", got {access!r:.60}')
+        settings = None if store is None else StoreSettings.of(store, "store")
         spec = load_spec(
-            shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
+            shards,
+            base=base,
+            options=options,
+            allow_local=allow_local,
+            cache_dir=cache_dir,
+            store=settings,
         )
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
         # By which a saved view may name the shards.
@@ -174,6 +182,7 @@ class ShardList:
             allow_pipe=allow_pipe,
             localname=localname,
             shared=shared,
+            store=settings,
         )
         # The program's rules come before those of the spec.
         rules = rules_of(
@@ -931,6 +940,7 @@ class ShardList:
             # With `localname` the URLs name local files, and need no server.
             remote=self.cache.localname is None,
             shards=() if (self.source or "").lower().endswith(_OF_SPECS) else self.shards.urls,
+            store=self.cache.store,
         )
 
     @property

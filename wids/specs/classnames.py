@@ -13,6 +13,7 @@ from wids.base.urls import base_name, is_local, local_path, scheme_of
 from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import Fetcher
+from wids.fetching.storesettings import StoreSettings
 from wids.fetching.transport import AbsentError, DeniedError, FetchPolicy
 from wids.specs.locations import folder_of, join
 from wids.specs.merging import as_class_names, class_names, malformed_names, merged_classes
@@ -28,7 +29,11 @@ _MOST_SPECS = 32
 
 
 def find_class_names(
-    header: Mapping[str, Any], *folders: str, remote: bool = True, shards: Iterable[str] = ()
+    header: Mapping[str, Any],
+    *folders: str,
+    remote: bool = True,
+    shards: Iterable[str] = (),
+    store: StoreSettings | None = None,
 ) -> dict[int, str]:
     """Return class names from the spec's top level or its `info`, else from the dataset's folders.
 
@@ -40,6 +45,7 @@ def find_class_names(
         remote: Look into remote folders; only the first ones are asked.
         shards: Locations of the shards of a dataset without a spec. The names in specs that lie in
             a local folder count, too, if these specs list all of its shards.
+        store: Where the buckets of `s3:` URLs are.
 
     Returns:
         Names by class number; empty if there are none, or if files disagree. That, a file that
@@ -72,7 +78,7 @@ def find_class_names(
                 if is_local(folder)
             }
             if remote and not any(each["classes"] for each in found.values()):
-                found |= _in_remote_folders(elsewhere[:_MOST_REMOTE])
+                found |= _in_remote_folders(elsewhere[:_MOST_REMOTE], store)
             names = class_names(merged_classes(found))
         except SpecError as error:
             warn(f"classes have no names, as the files beside the shards disagree: {error}")
@@ -152,10 +158,12 @@ def _in_specs(folder: Path, shards: AbstractSet[str]) -> dict[int, str]:
     return class_names(merged_classes(headers)) if shards <= listed else {}
 
 
-def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def _in_remote_folders(
+    folders: Sequence[str], store: StoreSettings | None
+) -> dict[str, Mapping[str, Any]]:
     """Return the names in files of remote folders, all of which are requested at once."""
     found: dict[str, Mapping[str, Any]] = {}
-    fetcher = Fetcher(FetchPolicy(attempts=2, limited_attempts=2))
+    fetcher = Fetcher(FetchPolicy(attempts=2, limited_attempts=2, store=store))
     try:
         for folder in folders:
             with DaemonThreadPool(len(_FILES), "wids-class-names") as pool:

@@ -15,6 +15,7 @@ from wids.base.hashing import DIGESTS
 from wids.base.urls import display_url, is_local
 from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
+from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.pack.packfile import Pack, open_pack
 from wids.pack.packformat import unfit
 from wids.specs import locations
@@ -27,6 +28,8 @@ from wids.specs.textcolumns import TextColumn
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+
+    from wids.fetching.storesettings import StoreSettings
 
 __all__ = ["load_packed_spec", "names_in", "table_columns"]
 
@@ -54,6 +57,7 @@ def load_packed_spec(
     options: Mapping[str, Any] | None = None,
     allow_local: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
+    store: StoreSettings | None = None,
 ) -> DatasetSpec:
     """Return the spec that a pack holds.
 
@@ -64,13 +68,15 @@ def load_packed_spec(
         options: Top-level keys that replace those of the pack.
         allow_local: Allow a pack on a server to name files of this machine.
         cache_dir: Cache folder.
+        store: Where the buckets of `s3:` URLs are.
 
     Raises:
         SpecError: What the pack holds is malformed.
         ShardFormatError: It is no pack, or damaged.
         FetchError: It cannot be read.
     """
-    pack = open_pack(location, cache_dir=cache_dir)
+    fetcher = Fetcher(FetchPolicy(store=store))
+    pack = open_pack(location, cache_dir=cache_dir, fetcher=fetcher)
     shown = display_url(location)
     header = {**pack.directory.spec, **(options or {})}
     rules_of(header, shown)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.urls import display_url, is_local, scheme_of
 from wids.base.warn import warn
 from wids.errors import SpecError
-from wids.fetching.fetch import Fetcher
+from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.log import logger
@@ -24,6 +24,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import Listing
 
 __all__ = ["SPEC_NAMES", "ListedShards", "is_listed", "list_shards"]
@@ -126,17 +127,18 @@ def _refuse_listing(location: str) -> None:
     )
 
 
-def list_shards(locations: Sequence[str]) -> ListedShards:
+def list_shards(locations: Sequence[str], store: StoreSettings | None = None) -> ListedShards:
     """List the shards of remote folders and patterns.
 
     Args:
         locations: The names that a location with braces expands to; without braces, one.
+        store: Where the buckets of `s3:` URLs are.
 
     Raises:
         SpecError: A folder or pattern has no shards.
         FetchError: A folder could not be listed.
     """
-    fetcher = Fetcher()
+    fetcher = Fetcher(FetchPolicy(store=store))
     listings: dict[str, Listing] = {}
     try:
         for location in locations:

@@ -23,6 +23,7 @@ from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache
 
 if TYPE_CHECKING:
+    from wids.fetching.storesettings import StoreSettings
     from wids.specs.prefixes import ListedShards
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec", "warn_of_doubtful_keys"]
@@ -41,6 +42,7 @@ def load_spec(
     allow_local: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
     cached: CachedSpecs = CACHED_SPECS,
+    store: StoreSettings | None = None,
 ) -> DatasetSpec:
     """Return the spec of a path, a URL, an open file, a list of shards, or of several specs.
 
@@ -62,6 +64,8 @@ def load_spec(
         allow_local: Allow a JSON spec from a server to name files of this machine.
         cache_dir: Cache folder, which keeps large specs as columns that are mapped, not parsed.
         cached: Which specs it keeps.
+        store: Where the buckets of `s3:` URLs are, like everywhere in this module; by default the
+            file of settings says it, else the environment.
 
     Returns:
         The spec; a shard whose number of samples is unknown has `nsamples` None.
@@ -86,9 +90,10 @@ def load_spec(
                 options=options,
                 allow_local=allow_local,
                 cache_dir=cache_dir,
+                store=store,
             )
         else:
-            spec = _loaded(source, base, options, allow_local, cache_of)
+            spec = _loaded(source, base, options, allow_local, cache_of, store)
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
@@ -127,13 +132,14 @@ def _loaded(
     options: Mapping[str, Any] | None,
     allow_local: bool,
     cache_of: Callable[[str, str | None], SpecCache | None],
+    store: StoreSettings | None,
 ) -> DatasetSpec:
     base = None if base is None else os.fspath(base)
     parse = partial(
         DatasetSpec.parse,
         base=base,
         options=options,
-        read=_read_named,
+        read=partial(_read_named, store=store),
         names_beside=_names_beside,
         allow_local=allow_local,
     )
@@ -142,7 +148,7 @@ def _loaded(
         return parse(source.read(), str(name))
     if isinstance(source, str | os.PathLike):
         location = os.fspath(source)
-        found = _shards_at(location, base, options, parse)
+        found = _shards_at(location, base, options, parse, store)
         if found is not None:
             return found
         # The cache keeps a spec without options only: each set of options would need a copy.
@@ -155,9 +161,9 @@ def _loaded(
 
         def read(url: str) -> bytes:
             others.append(url)
-            return _read_named(url)
+            return _read_named(url, store)
 
-        spec = parse(read_document(location), location, read=read)
+        spec = parse(read_document(location, store), location, read=read)
         # A spec that refers to other documents is not cached: they may change while it does not.
         if kept is not None and not others:
             kept.save(spec)
@@ -182,21 +188,21 @@ def _loaded(
             f"{source!r:.80}"
         )
     items = list(source)
-    if not any(map(_is_spec, items)):
-        spec = DatasetSpec.from_list(_expanded(items), base=base, options=options)
+    if not any(_is_spec(item, store) for item in items):
+        spec = DatasetSpec.from_list(_expanded(items, store), base=base, options=options)
         if not spec.shards:
             raise SpecError("expected at least one shard, found an empty list")
         return spec
     specs: dict[str, DatasetSpec] = {}
     located: dict[str, list[str]] = {}
-    for is_spec, run in groupby(items, _is_spec):
+    for is_spec, run in groupby(items, partial(_is_spec, store=store)):
         # The shards between two specs form a spec of their own.
         for item in run if is_spec else [list(run)]:
             name = f"entry {len(specs)} of the list"
             if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
                 name = display_url(os.fspath(item))
                 located[name] = [folder_of(os.fspath(item)) or os.curdir]
-            specs[name] = load_spec(item, base=base)
+            specs[name] = load_spec(item, base=base, store=store)
     headers = with_names_beside(
         {name: spec.header for name, spec in specs.items()},
         lambda name: _names_beside(*located.get(name) or _folders_of(specs[name])),
@@ -216,26 +222,30 @@ def _shards_at(
     base: str | None,
     options: Mapping[str, Any] | None,
     parse: Callable[..., DatasetSpec],
+    store: StoreSettings | None,
 ) -> DatasetSpec | None:
     """Return the spec of a folder, a pattern or a shard; None for the location of a spec."""
-    listed = _find_listed(location)
+    listed = _find_listed(location, store)
     if listed is None and (listed := _with_spec(location)) is None:
-        shards = find_shards(location)
+        shards = find_shards(location, store)
         if shards is None:
             return None
         return DatasetSpec.from_list(shards, base=base, options=options)
     if listed.spec is None:
         return DatasetSpec.from_list(listed.entries, base=base, options=options)
-    spec = parse(read_document(listed.spec), listed.spec)
+    spec = parse(read_document(listed.spec, store), listed.spec)
     listed.compare(spec.shards)
     return spec
 
 
-def _find_listed(location: str, *, alone: bool = True) -> ListedShards | None:
+def _find_listed(
+    location: str, store: StoreSettings | None, *, alone: bool = True
+) -> ListedShards | None:
     """Return the shards that a store lists for a location; None if it is of another kind.
 
     Args:
         location: A path, URL or pattern.
+        store: Where the buckets are.
         alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
     """
     if is_local(location):
@@ -243,7 +253,9 @@ def _find_listed(location: str, *, alone: bool = True) -> ListedShards | None:
     from wids.specs.prefixes import is_listed, list_shards
 
     names = _names(location)
-    return list_shards(names) if any(is_listed(name, alone=alone) for name in names) else None
+    if not any(is_listed(name, alone=alone) for name in names):
+        return None
+    return list_shards(names, store)
 
 
 def _with_spec(location: str) -> ListedShards | None:
@@ -289,7 +301,7 @@ def _folders_of(spec: DatasetSpec) -> list[str]:
     return list(islice(folders, _MOST_FOLDERS))
 
 
-def _is_spec(item: Any) -> bool:
+def _is_spec(item: Any, store: StoreSettings | None) -> bool:
     """Return whether an entry of a list is a spec, or a remote folder, and not a shard."""
     if isinstance(item, str | os.PathLike):
         location = os.fspath(item)
@@ -300,17 +312,20 @@ def _is_spec(item: Any) -> bool:
                 return True  # there may be a spec in the folder
         if is_pack_name(location) or _with_spec(location) is not None:
             return True
-        return file_name(location).endswith(".json") and find_shards(location) is None
+        return file_name(location).endswith(".json") and find_shards(location, store) is None
     if isinstance(item, Mapping):
         return "url" not in item and ("shardlist" in item or "datasets" in item)
     return isinstance(item, DatasetSpec)
 
 
-def find_shards(location: str, *, alone: bool = True) -> list[str] | None:
+def find_shards(
+    location: str, store: StoreSettings | None = None, *, alone: bool = True
+) -> list[str] | None:
     """Return the shards that a folder, a pattern or the location of one shard stands for.
 
     Args:
         location: A path, URL or pattern.
+        store: Where the buckets of `s3:` URLs are.
         alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
 
     Returns:
@@ -320,16 +335,16 @@ def find_shards(location: str, *, alone: bool = True) -> list[str] | None:
         SpecError: The folder or pattern has no shards, or a server cannot list it.
         FetchError: A remote folder could not be listed.
     """
-    if (listed := _find_listed(location, alone=alone)) is not None:
+    if (listed := _find_listed(location, store, alone=alone)) is not None:
         return [entry["url"] for entry in _some(listed)]
-    return _find_named(location)
+    return _find_named(location, store)
 
 
 def find_entries(location: str) -> list[dict[str, Any]] | None:
     """Return the entries of the shards that `find_shards` finds, with facts from their store."""
-    if (listed := _find_listed(location)) is not None:
+    if (listed := _find_listed(location, None)) is not None:
         return _some(listed)
-    shards = _find_named(location)
+    shards = _find_named(location, None)
     return None if shards is None else [{"url": shard} for shard in shards]
 
 
@@ -343,7 +358,7 @@ def _some(listed: ListedShards) -> list[dict[str, Any]]:
     return listed.entries
 
 
-def _find_named(location: str) -> list[str] | None:
+def _find_named(location: str, store: StoreSettings | None) -> list[str] | None:
     """Return the shards of a local folder or pattern, of braces, or the location of one shard."""
     path = local_path(location) if is_local(location) else None
     # `Path.is_dir` and `is_file` raise for a name that is too long for any file.
@@ -355,7 +370,7 @@ def _find_named(location: str) -> list[str] | None:
     if path is not None and os.path.isfile(path):  # noqa: PTH113
         return [str(path)] if is_shard_name(path.name) else None
     if "{" in location and (names := expand_braces(location)) != [location]:
-        return [shard for name in names for shard in find_shards(name) or [name]]
+        return [shard for name in names for shard in find_shards(name, store) or [name]]
     if path is not None and glob.has_magic(str(path)):
         try:
             found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (str in, str out)
@@ -408,7 +423,7 @@ def expand_braces(pattern: str) -> list[str]:
     return names
 
 
-def read_document(location: str) -> bytes:
+def read_document(location: str, store: StoreSettings | None = None) -> bytes:
     """Return the content of a JSON spec at a path or URL.
 
     Raises:
@@ -420,7 +435,7 @@ def read_document(location: str) -> bytes:
             return read_local(location)
         from wids.fetching.fetch import open_url
 
-        return open_url(location)
+        return open_url(location, store)
     except FetchError as error:
         if not is_local(location) or not isinstance(error.__cause__, OSError):
             raise
@@ -431,7 +446,7 @@ def read_document(location: str) -> bytes:
         ) from error
 
 
-def _read_named(location: str) -> bytes:
+def _read_named(location: str, store: StoreSettings | None) -> bytes:
     """Return the content of a spec that another spec refers to.
 
     Raises:
@@ -440,7 +455,7 @@ def _read_named(location: str) -> bytes:
     """
     if is_local(location) and os.path.exists(path := local_path(location)) and not path.is_file():  # noqa: PTH110 (False for a name that is too long)
         raise SpecError(f"{location}: expected a JSON file, found a folder, pipe or device")
-    return read_document(location)
+    return read_document(location, store)
 
 
 def _in_order(shards: list[str], location: str, what: str) -> list[str]:
@@ -450,13 +465,13 @@ def _in_order(shards: list[str], location: str, what: str) -> list[str]:
     return sorted(shards, key=natural_order)
 
 
-def _expanded(shards: Iterable[Any]) -> list[Any]:
+def _expanded(shards: Iterable[Any], store: StoreSettings | None) -> list[Any]:
     """Return a list with each location replaced by its shards; dicts and pairs stay."""
     expanded: list[Any] = []
     for shard in shards:
         if isinstance(shard, str | os.PathLike):
             location = os.fspath(shard)
-            expanded += find_shards(location, alone=False) or [location]
+            expanded += find_shards(location, store, alone=False) or [location]
         else:
             expanded.append(shard)
     return expanded

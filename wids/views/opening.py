@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from wids.base.urls import (
 from wids.base.valuesizes import json_nbytes
 from wids.base.warn import held_warnings, warn
 from wids.errors import SpecError
+from wids.fetching.storesettings import StoreSettings
 from wids.specs.indexrules import USUAL_RULES, rules_of
 from wids.specs.locations import folder_of, join
 from wids.specs.rows import check_location, unique_keys
@@ -182,6 +184,11 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
               uses most of each and can keep them.
             - `memory`: With remote="range", bound of the bytes of samples that a `Loader` requests
               ahead; by default 1/32 of the machine's memory, from 64 MiB to 1 GiB.
+            - `store`: Where the buckets of `s3:` URLs are, where one run reads several stores: some
+              of `endpoint`, `region`, `profile` (of `~/.aws`) and `anonymous` (True for a public
+              bucket), such as `{"endpoint": "https://host:9000", "profile": "minio"}`. It comes in
+              place of the file of stores, which commands read; what it does not say comes from the
+              environment. A saved view does not keep it.
             - `access`: "mmap" maps the files of shards. "pread" reads them by position, which
               network file systems answer faster; a file that becomes shorter meanwhile is then an
               error, where a map would end the process. "auto" reads files on network file systems
@@ -337,6 +344,12 @@ class _Opener:
     counts: Counter[str] = field(default_factory=Counter)
     opened: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def store(self) -> StoreSettings | None:
+        """Where the buckets of `s3:` URLs are, as the options say."""
+        given = self.options.get("store")
+        return None if given is None else StoreSettings.of(given, "store")
+
     def open(self, source: Any) -> Any:
         """Open the view or dataset that a location names, or the parts of a list as one."""
         each = source if isinstance(source, list | tuple) else [source]
@@ -345,11 +358,13 @@ class _Opener:
                 f"wids.open: expected a location, a list or a dict, got {opened!r:.80}, which is "
                 "open already; use it as it is, wids.concat puts several together"
             )
-        if isinstance(source, list | tuple) and any(map(is_saved_view, source)):
+        if isinstance(source, list | tuple) and any(
+            _saved_document(part, self.store) is not None for part in source
+        ):
             return concat([self.open(part) for part in source])
         if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
             return self._document(dict(source), "")
-        document = _saved_document(source)
+        document = _saved_document(source, self.store)
         if document is None:
             return self.make(source, **self.options)
         return self._document(document, os.fspath(source))
@@ -479,7 +494,7 @@ class _Opener:
         if named is None:
             return {}
         try:
-            with _local_copy(self._located(named.get("file"), home)) as path:
+            with _local_copy(self._located(named.get("file"), home), self.store) as path:
                 about, arrays = read_arrays(path)
                 if not isinstance(about, dict) or about.get("is") != ROWS_OF_A_VIEW:
                     raise ValueError(f"expected the rows of a view, found {about!r:.80}")
@@ -677,7 +692,7 @@ class _Opener:
             )
         location = self._located(named, home)
         try:
-            with _local_copy(location) as path:
+            with _local_copy(location, self.store) as path:
                 return read_keys(path)
         except (OSError, ValueError) as error:
             raise SpecError(f"{_name_of(home)}: exclude: {error}") from error
@@ -819,7 +834,7 @@ def _check_reads(slots: Sequence[Slot], where: str) -> None:
 
 
 @contextmanager
-def _local_copy(location: str) -> Iterator[Path]:
+def _local_copy(location: str, store: StoreSettings | None) -> Iterator[Path]:
     """Context manager of a local file with the content of a location."""
     from wids.fetching.fetch import open_url
 
@@ -829,18 +844,18 @@ def _local_copy(location: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="wids-indexes-") as folder:
         # The reader maps the file, and a map stays readable after the file is removed.
         path = Path(folder, base_name(location))
-        path.write_bytes(open_url(location))
+        path.write_bytes(open_url(location, store))
         yield path
 
 
-def _saved_document(source: Any) -> dict[str, Any] | None:
+def _saved_document(source: Any, store: StoreSettings | None = None) -> dict[str, Any] | None:
     """Return the document of a saved view; None if the location names something else."""
     if not isinstance(source, str | os.PathLike):
         return None
     location = os.fspath(source)
-    if not file_name(location).endswith(".json") or find_shards(location) is not None:
+    if not file_name(location).endswith(".json") or find_shards(location, store) is not None:
         return None
-    text = read_document(location)
+    text = read_document(location, store)
     if _VERSION.search(text) is None:  # a spec may have megabytes, which `load_spec` caches parsed
         return None
     shown = display_url(location)
