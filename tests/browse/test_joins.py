@@ -14,6 +14,7 @@ from helpers.waiting import when_finished
 import wids
 from wids.browse.fieldreader import FieldReader, JoinedFields
 from wids.browse.handlers import ApiHandlers
+from wids.browse.scans import NotReadyError
 from wids.cli import main
 from wids.views.opening import shards_and_rows
 
@@ -148,9 +149,21 @@ def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path
             assert (".txt" in shown) == (sample[".txt"] is not None)
 
 
+def answered(endpoint: Callable[[Any], dict[str, Any]], query: dict[str, str]) -> dict[str, Any]:
+    """Return the answer of an endpoint, once all that it needs is read."""
+
+    def ask() -> dict[str, Any]:
+        try:
+            return endpoint(query)
+        except NotReadyError as error:
+            return error.progress
+
+    return when_finished(ask)
+
+
 def counted(handlers: ApiHandlers) -> dict[str, Any]:
     """Return the facets of the page by name, once all is counted."""
-    found = when_finished(lambda: handlers.facets({}))
+    found = answered(handlers.facets, {})
     return {facet["name"]: facet for facet in found["facets"]}
 
 
@@ -192,7 +205,7 @@ def test_facets_count_what_a_join_gives(
 
 def mapped(handlers: ApiHandlers, **query: str) -> dict[str, Any]:
     """Return a map with its colours, once all is read."""
-    return when_finished(lambda: handlers.map(query))
+    return answered(handlers.map, query)
 
 
 def documents(prefix: str, names: list[str]) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ from matplotlib.path import Path as Polygon
 import wids
 from wids.browse.fieldreader import FieldReader, LocatedSample
 from wids.browse.maps import inside_polygon, principal_plane
-from wids.browse.vectors import VectorVisitor
+from wids.browse.vectors import VectorReader
 from wids.reading.shardlist import ShardList
 
 
@@ -234,18 +234,18 @@ def test_vectors_of_a_local_shard_are_read_together(tmp_path: Path, kind: str) -
     path = write_shard(tmp_path / "a.tar", samples)
     with wids.ShardListDataset([path]) as dataset:
         reader = _Counting(dataset)
-        visitor = VectorVisitor(reader, ".npy")
-        assert visitor.visit(0)
+        fields = VectorReader(reader, ".npy")
+        assert fields.read_shard(0)
     # The first few tell how wide vectors are. Arrays of another byte order are decoded singly.
     singly = {0, 1, 2, 3, 4, 5, 40, 300}
     assert set(reader.located) == singly or (kind == ">f4" and singly < set(reader.located))
-    indexes, found = visitor.take()
+    indexes, found = fields.take()
     wanted = np.setdiff1d(np.arange(600), [20, 40, 300, 599])
     assert indexes.tolist() == wanted.tolist()
     assert found.dtype == np.float32
     assert (found == vectors[wanted].astype("f4")).all()
     counted = {"no vector": 3, "NaN or infinite": 0, "of another width": 1}
-    assert (visitor.num_wanted, visitor.left_out) == (600, counted)
+    assert (fields.num_wanted, fields.left_out) == (600, counted)
 
 
 def test_without_vectors_there_is_no_map(tmp_path: Path) -> None:

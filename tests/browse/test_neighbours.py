@@ -13,9 +13,9 @@ from helpers.specimens import npy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.browse import neighbours
-from wids.browse.neighbours import NearestFew, NeighbourVisitor, groups_of, nearest_few
-from wids.browse.vectors import VectorVisitor
+from wids.browse import scans
+from wids.browse.neighbours import NearestFew, compare, groups_of, nearest_few
+from wids.browse.vectors import VectorReader
 
 TOTAL = 240
 COPIES = {17: 203, 18: 60, 61: 60}  # which are the vectors of others, but for a little noise
@@ -172,13 +172,13 @@ def test_what_is_still_compared_is_not_saved(
 ) -> None:
     """While vectors are compared, a selection of near-duplicates is an error, and not empty."""
     may_go = Event()
-    monkeypatch.setattr(NeighbourVisitor, "visit", lambda _self, _number: may_go.wait())
-    monkeypatch.setattr(neighbours, "PATIENT_SECONDS", 0.0)
+    monkeypatch.setattr(VectorReader, "read_shard", lambda _self, _number: may_go.wait())
+    monkeypatch.setattr(scans, "_PATIENT_SECONDS", 0.0)
     samples = [{"__key__": f"{n}", ".npy": npy(np.ones(3))} for n in range(2)]
     with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
         answer = server.get("selection.json", near=".npy,1")
         may_go.set()
-    assert (answer.status_code, "not compared yet" in answer.text) == (400, True)
+    assert (answer.status_code, "vectors is read yet" in answer.text) == (400, True)
 
 
 @given(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32))
@@ -209,15 +209,17 @@ def test_groups_are_connected_components(count: int, least: float, seed: int) ->
     assert groups_of(nearest, least).tolist() == reached.argmax(axis=1).tolist()
 
 
-def test_vectors_are_let_go_and_huge_ones_compared(tmp_path: Path) -> None:
-    """Vectors beyond the squares of floats are compared; none is kept after the last step."""
+def test_huge_vectors_are_compared() -> None:
+    """Vectors beyond the squares of floats have neighbours; one of zeros has none."""
     vectors = np.array([[1, 2, 3], [1e30, 2e30, 3e30], [1e-30, 0, 0], [0, 0, 0]], "f4")
-    samples = [{"__key__": f"{n}", ".npy": npy(each)} for n, each in enumerate(vectors)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        visitor = NeighbourVisitor(VectorVisitor(server.handlers.reader, ".npy"), 1)
-        for step in range(1 + neighbours.STEPS):
-            visitor.visit(step)
-    assert visitor.nearest.numbers[0, 0] == 1
-    assert visitor.nearest.likeness[0, 0] == 1
-    assert np.isfinite(visitor.nearest.likeness).all()
-    assert not visitor.source.take()[0].size
+    steps = compare(np.arange(4), vectors)
+    compared = None
+    while compared is None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            compared = end.value
+    assert compared.indexes.tolist() == [0, 1, 2]
+    assert compared.nearest.numbers[0, 0] == 1
+    assert compared.nearest.likeness[0, 0] == 1
+    assert np.isfinite(compared.nearest.likeness).all()

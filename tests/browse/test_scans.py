@@ -1,44 +1,68 @@
-"""Background scans: which of them goes on while several are running."""
+"""Background scans: which of them goes on while pages ask for them."""
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers.shards import write_shard
+from helpers.specimens import npy
 from helpers.waiting import WAIT_SECONDS
 
-from wids.browse.scans import Scan, Scans
+import wids
+from wids.browse.fieldreader import FieldReader
+from wids.browse.scans import NotReadyError, Scan, Scans
+from wids.ordering.permute import Integers
 
 
-class Slow:
-    """A visitor that takes a while for each shard, and counts them."""
-
-    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        self.seen = 0
-        self._meanwhile = meanwhile
-
-    def visit(self, shard_index: int) -> bool:
-        self._meanwhile()
-        time.sleep(0.005)
-        self.seen += 1
-        return True
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[FieldReader]:
+    samples = [{"__key__": f"{n}", ".npy": npy(np.ones(3))} for n in range(2)]
+    shard = write_shard(tmp_path / "a.tar", samples)
+    with wids.ShardListDataset([shard]) as dataset:
+        yield FieldReader(dataset)
 
 
 def test_a_scan_that_ends_while_it_is_asked_for_is_not_made_again(
-    monkeypatch: pytest.MonkeyPatch,
+    reader: FieldReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that asks at the moment in which a scan ends gets that scan."""
     goes_on = threading.Event()
-    visitor = Slow(meanwhile=goes_on.wait)
+    made: list[Integers] = []
 
-    def runs_until_asked(scan: Scan[Slow]) -> bool:
+    def work(indexes: Integers, _vectors: np.ndarray) -> Generator[None, None, int]:
+        made.append(indexes)
+        goes_on.wait()
+        yield
+        return len(indexes)
+
+    def runs_until_asked(scan: Scan[int]) -> bool:
         goes_on.set()
         scan.join(WAIT_SECONDS)
         return False
 
     monkeypatch.setattr(Scan, "running", property(runs_until_asked))
-    with closing(Scans()) as scans:
-        first = scans.get("key", lambda: visitor, range(1))
-        assert scans.get("key", lambda: visitor, range(1)) is first
-    assert visitor.seen == 1
+    with closing(Scans(reader)) as scans:
+        with pytest.raises(NotReadyError) as waits:
+            scans.finished(".npy", work, 1)
+        assert waits.value.progress["finished"] is False
+        assert scans.finished(".npy", work, 1)[0] == 2
+    assert len(made) == 1
+
+
+def test_work_that_fails_says_so_and_is_not_begun_again(reader: FieldReader) -> None:
+    """An error of the work reaches who asks for the result, each time."""
+    made: list[Integers] = []
+
+    def work(indexes: Integers, _vectors: np.ndarray) -> Generator[None, None, int]:
+        made.append(indexes)
+        yield
+        raise ArithmeticError("no result")
+
+    with closing(Scans(reader)) as scans:
+        for _ in range(2):
+            with pytest.raises(ArithmeticError, match="no result"):
+                scans.finished(".npy", work, patient=True)
+    assert len(made) == 1

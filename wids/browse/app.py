@@ -27,6 +27,7 @@ from wids.browse.failures import message_of
 from wids.browse.fieldreader import FieldKey
 from wids.browse.guard import Guard
 from wids.browse.handlers import UnreadableSampleError, number_of
+from wids.browse.scans import NotReadyError
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.errors import WidsError
 from wids.log import logger
@@ -138,10 +139,10 @@ def _route(path: str, name: str, endpoint: Endpoint) -> Route:
             return await endpoint(request)
         except UnreadableSampleError as error:
             return JSONResponse({"error": message_of(error), **error.where}, 500)
-        except (WidsError, OSError, ValueError, LookupError) as error:
+        except (WidsError, OSError, ValueError, NotReadyError, LookupError) as error:
             # Unreadable data, a bad request, or nothing of that name.
             unread = isinstance(error, WidsError | OSError)
-            status = 500 if unread else 400 if isinstance(error, ValueError) else 404
+            status = 500 if unread else 404 if isinstance(error, LookupError) else 400
             return JSONResponse({"error": message_of(error)}, status)
         except Exception as error:  # noqa: BLE001 (the page shows every error)
             logger.error("%s: %s", request.url.path, hide_credentials(traceback.format_exc()))
@@ -178,7 +179,10 @@ async def _send_json(
     answer: Callable[[Mapping[str, str]], dict[str, Any]], request: Request
 ) -> Response:
     # In a thread, because a shard may have to be opened or fetched.
-    found = await _in_thread(answer, request.query_params)
+    try:
+        found = await _in_thread(answer, request.query_params)
+    except NotReadyError as error:  # the page asks again
+        found = error.progress
     # JSON has no NaN, and a browser would refuse the whole response.
     text = json.dumps(exact(found), allow_nan=False, separators=(",", ":"))
     return Response(text, media_type="application/json")

@@ -20,6 +20,7 @@ import numpy as np
 
 from wids.base.system import memory_size
 from wids.browse.keptbytes import KeptBytes
+from wids.browse.scans import NotReadyError
 from wids.browse.workerprocess import WorkerProcess
 from wids.errors import WidsError
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
 
-__all__ = ["INSTALL", "AskLimits", "CatalogueClient", "CatalogueError", "NotBuiltError"]
+__all__ = ["INSTALL", "AskLimits", "CatalogueClient", "CatalogueError"]
 
 INSTALL = "pip install 'wids[sql]'"
 _MODULE = "wids.browse.sqlworker"
@@ -46,18 +47,6 @@ _OWN_PATIENCE = 10  # times the processor time of others
 
 class CatalogueError(WidsError):
     """The catalogue cannot be built, or its process ended."""
-
-
-class NotBuiltError(Exception):
-    """The catalogue is being built.
-
-    Args:
-        progress: How far it is, as `CatalogueClient.progress` returns it.
-    """
-
-    def __init__(self, progress: dict[str, Any]) -> None:
-        super().__init__("the catalogue is not built yet")
-        self.progress = progress
 
 
 @dataclass(frozen=True)
@@ -157,7 +146,7 @@ class CatalogueClient:
             The answer, and indexes that belong to it.
 
         Raises:
-            NotBuiltError: The catalogue is not built yet.
+            NotReadyError: The catalogue is not built yet.
             ValueError: The question is wrong, or takes too long.
             CatalogueError: The catalogue cannot be built.
         """
@@ -184,14 +173,14 @@ class CatalogueClient:
             raise ValueError(answer["failed"])
         if "changed" in answer:
             self.forget()
-            raise NotBuiltError(self.progress())
+            raise NotReadyError("catalogue", self.progress())
         if "unreadable" in answer:
             self.forget()
             raise CatalogueError(answer["unreadable"])
         if needs is not None:
             self._ensure_built(set(needs))
             if call != "facets":  # which says what it has
-                raise NotBuiltError(self.progress())
+                raise NotReadyError("catalogue", self.progress())
         return answer, found_rows
 
     def _exchange(
@@ -230,7 +219,7 @@ class CatalogueClient:
         process.send_bytes(data)
 
     def _ensure_built(self, headers: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-        """Start to build what is missing; raise NotBuiltError unless all but headers is built."""
+        """Start to build what is missing; raise NotReadyError unless all but headers is built."""
         with self._lock:
             if len(self._reader.fetched_whole) != self._num_fetched:
                 self._forget()  # shards were left out that are here now
@@ -255,7 +244,7 @@ class CatalogueClient:
                 failed, self._failed = self._failed, ""
                 raise CatalogueError(failed)
             if not self._is_built:
-                raise NotBuiltError(self.progress())
+                raise NotReadyError("catalogue", self.progress())
 
     def _build(self, builder: WorkerProcess, headers: list[str]) -> None:
         try:

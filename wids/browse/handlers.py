@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.urls import hide_credentials
-from wids.browse.catalogueclient import INSTALL, AskLimits, CatalogueClient, NotBuiltError
+from wids.browse.catalogueclient import INSTALL, AskLimits, CatalogueClient
 from wids.browse.completion import completions, copies
 from wids.browse.decoders import LARGE, DecoderLimits, Decoders
 from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
-from wids.browse.maps import Maps
-from wids.browse.neighbours import Neighbours
-from wids.browse.orders import Grid, Order, Shown, conditions_of, parse_indexes
+from wids.browse.maps import map_of
+from wids.browse.orders import Grid, OrderQuery, Shown, conditions_of, parse_indexes
 from wids.browse.overview import CheckReport, dataset_facts, shard_row
 from wids.browse.samplepages import Describer, sample_page, tiles
-from wids.browse.scans import Scans
+from wids.browse.scans import NotReadyError, Scans
 from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
 from wids.errors import WidsError
@@ -94,19 +93,11 @@ class ApiHandlers:
     view_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        self.scans = Scans()
+        self.scans = Scans(self.reader)
         self.decoders = Decoders(self.limits)
         self.catalogue = CatalogueClient(self.reader, self.class_names, self.ask_limits)
         self.describer = Describer(self.reader, self.decoders, self.class_names, self.view_seconds)
-        self._maps = Maps(self.reader, self.scans, self.catalogue)
-        self._neighbours = Neighbours(self.reader, self.scans)
-        self._grid = Grid(
-            self.reader,
-            self.catalogue,
-            inside=self._maps.inside,
-            neighbours=self._neighbours,
-            chosen=self.chosen,
-        )
+        self._grid = Grid(self.reader, self.catalogue, self.scans, self.chosen)
         self._lock = threading.Lock()
         self._found_looks: Looks | None = None
         self._generation = self.reader.generation
@@ -153,24 +144,28 @@ class ApiHandlers:
             self._refresh()
             start = max(0, number_of(query, "at"))
             count = min(number_of(query, "count", 60), _MOST_TILES)
-            order, filtering, comparing = grid = self._grid.shown(query)
-            indexes = order.slice(start, count)
+            try:
+                shown = self._grid.shown(query)
+            except NotReadyError as error:
+                shown = Shown(OrderQuery().between(0, 0), is_all=False, filtering=error.progress)
+            indexes = shown.order.slice(start, count)
             located = tiles(self.reader, enumerate(indexes, start), self.class_names)
-            shown = [tile for tile, _ in located]
+            page = [tile for tile, _ in located]
             # After the tiles, whose small fields are at hand now.
-            looks = self._looks(any(tile["key"] is not None for tile in shown))
+            looks = self._looks(any(tile["key"] is not None for tile in page))
             look = look_named(query.get("look", ""), looks)
             columns = add_contents(self.reader, located, look)
             described = {
-                "total": order.size,
+                "total": shown.order.size,
                 "look": look,
                 "looks": looks._asdict(),
-                "filtering": filtering,
-                "comparing": comparing or self._compared(query, order, shown),
+                "filtering": shown.filtering,
+                "comparing": _compared(shown, page),
                 "columns": columns,
-                "copies": self._copies(query, grid),
-                "tiles": shown,
+                "copies": self._copies(query, shown),
+                "tiles": page,
                 "fetched_whole": len(self.reader.fetched_whole),
+                "finished": shown.filtering is None or shown.filtering["finished"],
             }
             # Reading a tile may have shown that its shard was replaced after the filter had run.
             if self._generation == self.reader.generation:
@@ -179,42 +174,19 @@ class ApiHandlers:
 
     def _copies(self, query: Query, shown: Shown) -> list[list[str]] | None:
         """Return the code that gives what is shown; None if none does."""
+        filtering = shown.filtering or {"finished": True, "condition": ""}
         by_hand = any(query.get(name) for name in ("marks", "inside", "near", "far", "order"))
-        if by_hand or (shown.filtering is not None and not shown.filtering["finished"]):
+        if by_hand or not filtering["finished"]:
             return None
-        condition = (shown.filtering or {}).get("condition", "")
+        condition = filtering["condition"]
         shards = self._grid.shards_of(query)
         if len(shards) < self.reader.num_shards:
             within = f"shard_index BETWEEN {shards[0]} AND {shards[-1]}"
             condition = f"{condition} AND {within}" if condition else within
         return copies(hide_credentials(self.source or self.title), condition, query.get("sort", ""))
 
-    def _compared(
-        self, query: Query, order: Order, shown: list[dict[str, Any]]
-    ) -> dict[str, Any] | None:
-        """Return what was compared for a page, and add to its tiles why they were singled out.
-
-        `copies` are the samples of the order that have another one of their group before them; None
-        if there are too many to be marked.
-        """
-        singled, progress = self._neighbours.asked(query) or (None, {})
-        if singled is None:
-            return None
-        for tile in shown:
-            tile["singled"] = singled.notes.get(tile["index"])
-        seen: set[int] = set()
-        copies = []
-        indexes = order.slice(0, order.size)
-        for index in indexes:
-            group = singled.notes[index][0]
-            copies += [index] if group in seen else []
-            seen |= {group} - {-1}
-        few = copies if len(copies) <= _MOST_COPIES else None
-        about = {**singled.about, "num_shown": len(indexes), "groups_shown": len(seen)}
-        return {**progress, "about": about, "copies": few}
-
     def map(self, query: Query) -> dict[str, Any]:
-        """Return the map of field `field`, coloured by column `colour`, or the progress of it.
+        """Return the map of field `field`, coloured by column `colour`.
 
         `chosen` says which of the points a filter, marks, or shards leave; None where all are.
         """
@@ -223,17 +195,13 @@ class ApiHandlers:
         field = query.get("field") or next(iter(looks.vectors), "")
         if not field:
             raise LookupError("map: the first samples have no field that is a vector, such as .npy")
-        found: dict[str, Any] = {"looks": looks._asdict(), "field": field, "chosen": None}
-        found |= self._maps.as_dict(field, query.get("colour", ""))
-        if found["finished"]:
-            try:
-                order = self._shown(query)
-            except NotBuiltError as error:
-                return {**found, **error.progress}
-            if order.size < len(self.reader):
-                chosen = np.array(order.slice(0, order.size), np.int64)
-                found["chosen"] = np.isin(found["indexes"], chosen).astype(int).tolist()
-        return found
+        found = map_of(self.scans, self.catalogue, field, query.get("colour", ""))
+        shown = self._grid.shown({**query, "sort": ""})
+        chosen = None
+        if shown.order.size < len(self.reader):
+            chosen = np.isin(found["indexes"], self._grid.rows(shown.order)).astype(int).tolist()
+        told = {"looks": looks._asdict(), "field": field, "chosen": chosen, "finished": True}
+        return {**found, **told}
 
     def field_of(self, query: Query) -> tuple[LocatedSample, int]:
         """Return the located sample `i` and the number `f` of its field that a request names.
@@ -272,9 +240,7 @@ class ApiHandlers:
         """
         self.reader.look_for_changes(at_all=True)
         self._refresh()
-        order, filtering, comparing = self._grid.shown(query, patient=True)
-        if comparing is not None:
-            raise ValueError("near, far: vectors are not compared yet; ask again")
+        order, _, filtering, _ = self._grid.shown(query, patient=True)
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
         ):
@@ -282,8 +248,6 @@ class ApiHandlers:
                 "where: expected a condition, q=, marks=, inside=, near=, far= or without=, to "
                 "save samples by"
             )
-        if filtering is not None and not filtering["finished"]:
-            raise ValueError("where: the catalogue is not built yet; ask again")
         if filtering is not None and filtering["full"]:
             raise ValueError("where: found too many samples; narrow the condition")
         unwanted = np.empty(0, np.int64)
@@ -325,11 +289,10 @@ class ApiHandlers:
         position, total = None, len(self.reader)
         if query.get("p"):
             position = number_of(query, "p")
-            order, filtering, *_ = self._grid.shown(query, patient=True)
+            order = self._grid.shown(query, patient=True).order
             total = order.size
             if not 0 <= position < total:
-                more = "" if filtering is None or filtering["finished"] else " found so far"
-                raise LookupError(f"position {position} lies outside the {total} samples{more}")
+                raise LookupError(f"position {position} lies outside the {total} samples")
             index = order.slice(position, 1)[0]
         else:
             index = number_of(query, "i")
@@ -403,63 +366,34 @@ class ApiHandlers:
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Count the values of columns, of all samples and of those that a request shows."""
-        try:
-            order = self._shown(query)
-            answer, _ = self.catalogue.ask("facets", self._rows_of(query, order))
-        except NotBuiltError as error:
-            return {**error.progress, "facets": None}
-        told = {"shown": order.size, "finished": not answer["needs"]}
+        self._refresh()
+        shown = self._grid.shown({**query, "sort": ""})
+        rows = None if shown.is_all else self._grid.rows(shown.order)
+        answer, _ = self.catalogue.ask("facets", rows)
+        told = {"shown": shown.order.size, "finished": not answer["needs"]}
         return {**answer, **self.catalogue.progress(), **told}
 
     def groups(self, query: Query) -> dict[str, Any]:
         """Count the samples that a request shows by a column `by`, and by another one `across`."""
+        self._refresh()
         texts = {name: query[name] for name in ("by", "across") if query.get(name)}
         by_position = any("position" in text.lower() for text in texts.values())
-        try:
-            order = self._shown(query)
-            rows = self._rows_of(query, order, always=by_position)
-            answer, _ = self.catalogue.ask("groups", rows, **texts)
-        except NotBuiltError as error:
-            return {**error.progress, "groups": None}
-        return {**answer, **self.catalogue.progress(), "total": order.size}
-
-    def _shown(self, query: Query) -> Order:
-        """Return the order of a request, but for what it is sorted by.
-
-        Raises:
-            NotBuiltError: What it depends on is not known yet.
-        """
-        self._refresh()
-        beside = ("sort", "by", "across", "field", "colour")
-        shown = self._grid.shown({name: query[name] for name in query if name not in beside})
-        waits = shown.comparing or shown.filtering
-        if waits is not None and not waits["finished"]:
-            raise NotBuiltError(waits)
-        return shown.order
-
-    def _rows_of(self, query: Query, order: Order, *, always: bool = False) -> Integers | None:
-        """Return the indexes of what is shown; None if that is all, each once."""
-        is_sampled = query.get("order", "stored") not in ("stored", "shuffled")
-        whole = order.size == len(self.reader) and not is_sampled
-        return None if whole and not always else self._grid.rows(order)
+        shown = self._grid.shown({**query, "sort": ""})
+        rows = None if shown.is_all and not by_position else self._grid.rows(shown.order)
+        answer, _ = self.catalogue.ask("groups", rows, **texts)
+        return {**answer, **self.catalogue.progress(), "total": shown.order.size}
 
     def overview(self, _query: Query) -> dict[str, Any]:
         """Return what is missing, how large fields are, and how many samples the classes have."""
         self._refresh()
-        try:
-            answer, _ = self.catalogue.ask("overview")
-        except NotBuiltError as error:
-            return error.progress
+        answer, _ = self.catalogue.ask("overview")
         # All samples are counted, also those that a view leaves out.
         beyond = self.chosen is not None and self.reader.joined is None
         return {**answer, **self.catalogue.progress(), "beyond_view": beyond}
 
     def words(self, query: Query) -> dict[str, Any]:
         """Return what may come behind the text `before` of a condition, or of an order."""
-        try:
-            answer, _ = self.catalogue.ask("words")
-        except NotBuiltError as error:
-            return {**error.progress, "entries": [], "replaces": 0}
+        answer, _ = self.catalogue.ask("words")
         found = completions(answer, query.get("before", ""), query.get("kind", "condition"))
         return {**found, "finished": True}
 
@@ -468,6 +402,27 @@ class ApiHandlers:
         if self._found_looks is None and is_readable:
             self._found_looks = find_looks(self.reader)
         return self._found_looks or Looks()
+
+
+def _compared(shown: Shown, page: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return what was compared for a page, and add to its tiles why they were singled out.
+
+    `copies` are the samples of the order that have another one of their group before them; None
+    if there are too many to be marked.
+    """
+    singled = shown.singled
+    if singled is None:
+        return None
+    for tile in page:
+        tile["singled"] = singled.notes.get(tile["index"])
+    seen: set[int] = set()
+    copies = []
+    for index in shown.order.slice(0, shown.order.size):
+        group = singled.notes[index][0]
+        copies += [index] if group in seen else []
+        seen |= {group} - {-1}
+    about = {**singled.about, "num_shown": shown.order.size, "groups_shown": len(seen)}
+    return {"about": about, "copies": copies if len(copies) <= _MOST_COPIES else None}
 
 
 def _steps_of(query: Query) -> list[str]:

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.catalogueclient import NotBuiltError
-from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
-from wids.browse.vectors import VectorVisitor
-
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from wids.browse.catalogueclient import CatalogueClient
-    from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
-__all__ = ["Maps", "Plane", "inside_polygon", "principal_plane"]
+__all__ = ["Plane", "inside", "inside_polygon", "map_of", "principal_plane"]
 
 _FAR = 100  # times the median length; a longer vector is shortened to it
 _ITERATIONS = 20
@@ -110,116 +107,72 @@ def inside_polygon(points: np.ndarray, corners: np.ndarray) -> np.ndarray:
     return inside
 
 
-class MapVisitor:
-    """Visitor that reads the vectors of a field, and projects them after the last shard.
+def project(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Plane]:
+    """Make the map of vectors that a scan has read; in one step."""
+    if not indexes.size:
+        return Plane(indexes, np.empty((0, 2)), 0, 0.0, 0)
+    points, share, num_shortened = principal_plane(vectors)
+    yield
+    return Plane(indexes, points, vectors.shape[1], share, num_shortened)
+
+
+def inside(scans: Scans, text: str) -> Integers:
+    """Return the indexes of the samples inside an outline of a map.
 
     Args:
-        reader: The dataset.
-        field: As for `VectorVisitor`.
+        scans: Background scans, which read the vectors.
+        text: The field and the corners, such as ".emb.npy,0,0,1,0,1,1".
 
-    Attributes:
-        source: Reads the vectors.
-        plane: The points; of vectors of several widths, those of the commonest.
+    Raises:
+        ValueError: It is malformed.
+        NotReadyError: The vectors are still read.
     """
-
-    def __init__(self, reader: FieldReader, field: str) -> None:
-        self.source = VectorVisitor(reader, field)
-        self.plane = Plane(np.empty(0, np.int64), np.empty((0, 2)), 0, 0.0, 0)
-        self._last = reader.num_shards - 1
-
-    def visit(self, shard_index: int) -> bool:
-        """Read the vectors of one shard."""
-        try:
-            return self.source.visit(shard_index)
-        finally:
-            if shard_index == self._last:
-                indexes, vectors = self.source.take()
-                if indexes.size:
-                    points, share, far = principal_plane(vectors)
-                    self.plane = Plane(indexes, points, vectors.shape[1], share, far)
+    field, *numbers = text.split(",")
+    if len(numbers) % 2 or not 6 <= len(numbers) <= 2 * _MOST_CORNERS:
+        raise ValueError(
+            "inside: expected a field and the corners of an outline, such as "
+            f".emb.npy,0,0,1,0,1,1, got {text[:60]!r}"
+        )
+    if not all(map(_NUMBER.fullmatch, numbers)):
+        raise ValueError(f"inside: expected numbers behind the field, got {text[:60]!r}")
+    plane, _ = scans.finished(field, project, 1, patient=True)
+    corners = np.array(numbers, np.float64).reshape(-1, 2)
+    found: Integers = plane.indexes[inside_polygon(plane.points, corners)]
+    return found
 
 
-class Maps:
-    """Maps of the fields of vectors of a dataset.
+def map_of(scans: Scans, catalogue: CatalogueClient, field: str, colour: str) -> dict[str, Any]:
+    """Return a map as JSON.
 
     Args:
-        reader: The dataset.
         scans: Background scans, which read the vectors.
         catalogue: Has the columns by which points are coloured.
+        field: As for `wids.browse.vectors.VectorReader`.
+        colour: Name of the column that colours the points; "" for none.
+
+    Raises:
+        ValueError: There is no such column.
+        NotReadyError: The vectors or the catalogue are still read.
+        CatalogueError: The catalogue cannot be built.
     """
-
-    def __init__(self, reader: FieldReader, scans: Scans, catalogue: CatalogueClient) -> None:
-        self._reader = reader
-        self._scans = scans
-        self._catalogue = catalogue
-
-    def inside(self, text: str) -> Integers:
-        """Return the indexes of the samples inside an outline of a map.
-
-        Args:
-            text: The field and the corners, such as ".emb.npy,0,0,1,0,1,1".
-
-        Raises:
-            ValueError: It is malformed, or the map is still read.
-        """
-        field, *numbers = text.split(",")
-        if len(numbers) % 2 or not 6 <= len(numbers) <= 2 * _MOST_CORNERS:
-            raise ValueError(
-                "inside: expected a field and the corners of an outline, such as "
-                f".emb.npy,0,0,1,0,1,1, got {text[:60]!r}"
-            )
-        if not all(map(_NUMBER.fullmatch, numbers)):
-            raise ValueError(f"inside: expected numbers behind the field, got {text[:60]!r}")
-        visitor, progress = self._visited(field, PATIENT_SECONDS)
-        if not progress["finished"]:
-            done = f"{progress['shards_done']} of {progress['num_shards']} shards"
-            raise ValueError(f"inside: the map is still read ({done}); reload the page")
-        plane = visitor.plane
-        corners = np.array(numbers, np.float64).reshape(-1, 2)
-        found: Integers = plane.indexes[inside_polygon(plane.points, corners)]
-        return found
-
-    def as_dict(self, field: str, colour: str) -> dict[str, Any]:
-        """Return a map as JSON; until all vectors are read, its progress alone.
-
-        Args:
-            field: Extension of the field.
-            colour: Name of the column that colours the points; "" for none.
-
-        Raises:
-            ValueError: There is no such column.
-            CatalogueError: The catalogue cannot be built.
-        """
-        visitor, progress = self._visited(field, SOON_SECONDS)
-        told: dict[str, Any] = {"columns": [], "colours": None}
-        try:
-            if self._catalogue.is_installed:
-                facets, _ = self._catalogue.ask("facets")
-                told["columns"] = [facet["name"] for facet in facets["facets"]]
-            if not progress["finished"]:
-                return {**progress, **told}
-            plane = visitor.plane
-            if colour and len(plane.indexes):
-                told["colours"], _ = self._catalogue.ask("colours", plane.indexes, column=colour)
-        except NotBuiltError as error:
-            return {**error.progress, **told}
-        return {
-            **progress,
-            **told,
-            "width": plane.width,
-            "share": plane.share,
-            "num_shortened": plane.num_shortened,
-            "num_wanted": visitor.source.num_wanted,
-            "left_out": {name: count for name, count in visitor.source.left_out.items() if count},
-            "indexes": plane.indexes.tolist(),
-            "places": [float(f"{each:.5g}") for each in plane.points.ravel().tolist()],
-        }
-
-    def _visited(self, field: str, seconds: float) -> tuple[MapVisitor, dict[str, Any]]:
-        scan = self._scans.get(
-            ("map", field),
-            lambda: MapVisitor(self._reader, field),
-            range(self._reader.num_shards),
-        )
-        scan.join(seconds)
-        return scan.visitor, scan.progress()
+    plane, scan = scans.finished(field, project, 1)
+    columns: list[str] = []
+    colours = None
+    if catalogue.is_installed:
+        facets, _ = catalogue.ask("facets")
+        columns = [facet["name"] for facet in facets["facets"]]
+    if colour and len(plane.indexes):
+        colours, _ = catalogue.ask("colours", plane.indexes, column=colour)
+    left_out = scan.vectors.left_out
+    return {
+        **scan.progress(),
+        "columns": columns,
+        "colours": colours,
+        "width": plane.width,
+        "share": plane.share,
+        "num_shortened": plane.num_shortened,
+        "num_wanted": scan.vectors.num_wanted,
+        "left_out": {name: count for name, count in left_out.items() if count},
+        "indexes": plane.indexes.tolist(),
+        "places": [float(f"{each:.5g}") for each in plane.points.ravel().tolist()],
+    }

@@ -8,36 +8,22 @@ once.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
-from wids.browse.vectors import VectorVisitor
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
-    from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
-__all__ = [
-    "STEPS",
-    "NearestFew",
-    "NeighbourVisitor",
-    "Neighbours",
-    "Singled",
-    "groups_of",
-    "nearest_few",
-]
+__all__ = ["NearestFew", "Singled", "compare", "groups_of", "nearest_few", "singled_out"]
 
 _NEIGHBOURS = 5
-STEPS = 100  # of the comparison, after each of which its progress is told
+_STEPS = 100  # of the comparison, after each of which its progress is told
 _BLOCK_NUMBERS = 4_000_000  # similarities that are in memory at a time, 4 bytes each
 _MOST_SINGLED = 10_000  # samples in the order of a request
-_MOST_KEPT = 4
 _THRESHOLD = re.compile(r"-?\d(\.\d{1,6})?")
 _COUNT = re.compile(r"\d{1,6}")
 
@@ -140,68 +126,53 @@ def groups_of(nearest: NearestFew, least: float) -> Integers:
         groups = joined
 
 
-class NeighbourVisitor:
-    """Visitor that reads the vectors of a field, shard by shard, and then compares them in steps.
-
-    Args:
-        source: Reads the vectors.
-        num_shards: Number of shards; visits of greater numbers are steps of the comparison.
+class Compared(NamedTuple):
+    """Vectors that were compared with each other.
 
     Attributes:
-        source: As given.
-        indexes: Index of the sample of each vector; known once all are compared.
+        indexes: Index of the sample of each vector.
         nearest: The nearest neighbours of each vector.
         width: Numbers of a vector.
         num_zeros: Number of vectors that are left out, as all their numbers are 0.
     """
 
-    def __init__(self, source: VectorVisitor, num_shards: int) -> None:
-        self.source = source
-        self.indexes: Integers = np.empty(0, np.int64)
-        self.nearest = NearestFew(np.empty((0, 1), np.int64), np.empty((0, 1)))
-        self.width = 0
-        self.num_zeros = 0
-        self._num_shards = num_shards
-        self._compared: tuple[np.ndarray, np.ndarray, float] | None = None
+    indexes: Integers
+    nearest: NearestFew
+    width: int
+    num_zeros: int
 
-    def visit(self, shard_index: int) -> bool:
-        """Read the vectors of a shard, or compare some of them."""
-        step = shard_index - self._num_shards
-        if step < 0:
-            return self.source.visit(shard_index)
-        if self._compared is None:
-            self._begin()
-        if self._compared is not None:
-            left, right, base = self._compared
-            start, stop = (len(left) * each // STEPS for each in (step, step + 1))
-            found = nearest_few(left, right, start, stop, self.nearest.numbers.shape[1])
-            self.nearest.numbers[start:stop] = found.numbers
-            # Rounded, as products are not exact: what is equal shall be 1.
-            alike = (found.likeness.astype(np.float64) + base).round(6)
-            self.nearest.likeness[start:stop] = np.minimum(alike, 1)
-        if step == STEPS - 1:
-            self._compared = None  # the vectors, which are not needed any more
-        return True
 
-    def _begin(self) -> None:
-        """Take the vectors that were read; of fewer than two, nothing is compared.
+def compare(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Compared]:
+    """Compare vectors that a scan has read; yields after each step.
 
-        Zeros alone have no direction by which to compare them; as a point of a map, they are one.
-        """
-        indexes, vectors = self.source.take()
-        if vectors.shape[1] > 2:
-            some: np.ndarray = np.abs(vectors).max(axis=1) > 0
-            if not some.all():
-                self.num_zeros = len(some) - int(some.sum())
-                indexes, vectors = indexes[some], vectors[some]
-        if len(vectors) < 2:
-            return
-        self.indexes, self.width = indexes, vectors.shape[1]
-        self._compared = _comparable(vectors)
-        # What could not be compared is its own neighbour, and nobody else's.
-        count = min(_NEIGHBOURS, len(vectors) - 1)
-        numbers = np.repeat(np.arange(len(vectors))[:, None], count, axis=1)
-        self.nearest = NearestFew(numbers, np.ones(numbers.shape))
+    Zeros alone have no direction by which to compare them; as a point of a map, they are one.
+
+    Args:
+        indexes: Index of the sample of each vector.
+        vectors: Finite floats; shape `(n, width)`. They are changed in place.
+    """
+    num_zeros, width = 0, vectors.shape[1]
+    if width > 2:
+        some: np.ndarray = np.abs(vectors).max(axis=1) > 0
+        if not some.all():
+            num_zeros = len(some) - int(some.sum())
+            indexes, vectors = indexes[some], vectors[some]
+    total = len(vectors)
+    if total < 2:
+        nothing = NearestFew(np.empty((0, 1), np.int64), np.empty((0, 1)))
+        return Compared(indexes[:0], nothing, 0, num_zeros)
+    left, right, base = _comparable(vectors)
+    count = min(_NEIGHBOURS, total - 1)
+    nearest = NearestFew(np.empty((total, count), np.int64), np.empty((total, count)))
+    for step in range(_STEPS):
+        start, stop = (total * each // _STEPS for each in (step, step + 1))
+        found = nearest_few(left, right, start, stop, count)
+        nearest.numbers[start:stop] = found.numbers
+        # Rounded, as products are not exact: what is equal shall be 1.
+        alike = (found.likeness.astype(np.float64) + base).round(6)
+        nearest.likeness[start:stop] = np.minimum(alike, 1)
+        yield
+    return Compared(indexes, nearest, width, num_zeros)
 
 
 class Singled(NamedTuple):
@@ -220,95 +191,58 @@ class Singled(NamedTuple):
     about: Mapping[str, Any]
 
 
-class Neighbours:
-    """Near-duplicates and outliers of a dataset, by its fields of vectors.
+def singled_out(scans: Scans, query: Mapping[str, str], *, patient: bool = False) -> Singled | None:
+    """Return the samples that `near` or `far` of a request single out; None without either.
 
     Args:
-        reader: The dataset.
         scans: Background scans, which read and compare the vectors.
+        query: The request. `near` is a field and the least likeness of near-duplicates, such as
+            ".emb.npy,0.98"; `far` is a field and the number of outliers.
+        patient: Whether to wait long for the comparison.
+
+    Raises:
+        ValueError: They are malformed, or the request has both.
+        NotReadyError: Vectors are still compared.
     """
-
-    def __init__(self, reader: FieldReader, scans: Scans) -> None:
-        self._reader = reader
-        self._scans = scans
-        self._singled = lru_cache(_MOST_KEPT)(_singled)
-
-    def asked(
-        self, query: Mapping[str, str], *, patient: bool = False
-    ) -> tuple[Singled | None, dict[str, Any]] | None:
-        """Return the samples that `near` or `far` of a request single out.
-
-        Args:
-            query: The request. `near` is a field and the least likeness of near-duplicates, such as
-                ".emb.npy,0.98"; `far` is a field and the number of outliers.
-            patient: Whether to wait long for the comparison.
-
-        Returns:
-            None without either; else the samples (None while vectors are compared), and the
-            progress.
-
-        Raises:
-            ValueError: They are malformed, or the request has both.
-        """
-        found = [name for name in ("near", "far") if query.get(name)]
-        if len(found) > 1:
-            raise ValueError("near, far: expected one of the two; leave out the other")
-        if not found:
-            return None
-        name, text = found[0], query[found[0]]
-        field, _, bound = text.rpartition(",")
-        form = _THRESHOLD if name == "near" else _COUNT
-        if not field or not form.fullmatch(bound):
-            example = ".emb.npy,0.98" if name == "near" else ".emb.npy,100"
-            raise ValueError(
-                f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
-            )
-        num_shards = self._reader.num_shards
-        scan = self._scans.get(
-            ("neighbours", field),
-            lambda: NeighbourVisitor(VectorVisitor(self._reader, field), num_shards),
-            range(num_shards + STEPS),
+    found = [name for name in ("near", "far") if query.get(name)]
+    if len(found) > 1:
+        raise ValueError("near, far: expected one of the two; leave out the other")
+    if not found:
+        return None
+    name, text = found[0], query[found[0]]
+    field, _, bound = text.rpartition(",")
+    form = _THRESHOLD if name == "near" else _COUNT
+    if not field or not form.fullmatch(bound):
+        example = ".emb.npy,0.98" if name == "near" else ".emb.npy,100"
+        raise ValueError(
+            f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
         )
-        scan.join(PATIENT_SECONDS if patient else SOON_SECONDS)
-        visitor, progress = scan.visitor, scan.progress()
-        if not progress["finished"]:
-            return None, progress
-        return self._singled(visitor, name, bound), progress
-
-
-def _singled(visitor: NeighbourVisitor, name: str, bound: str) -> Singled:
-    """Single out near-duplicates, in groups, or the samples that are farthest from others.
-
-    The latter by the last of their few neighbours, so that an outlier is one even if another lies
-    beside it.
-    """
-    indexes, nearest, source = visitor.indexes, visitor.nearest, visitor.source
+    compared, scan = scans.finished(field, compare, _STEPS, patient=patient)
+    indexes, nearest, width, num_zeros = compared
     if name == "near":
         order, ranks = _by_groups(nearest, float(bound))
         numbers = nearest.likeness[:, 0]
     else:
+        # The last of the few neighbours, so that an outlier is one even if another lies beside it.
         last = nearest.likeness[:, -1]
         order = np.argsort(last, kind="stable")[: min(int(bound), _MOST_SINGLED)]
         ranks = np.full(len(last), -1)
         numbers = np.sqrt(np.maximum(2 - 2 * last, 0)).round(6)
     shown = order[:_MOST_SINGLED]
-    notes = {
-        int(indexes[each]): (
-            int(ranks[each]),
-            float(numbers[each]),
-            int(indexes[nearest.numbers[each, 0]]),
-        )
-        for each in shown.tolist()
-    }
-    left_out = {**source.left_out, "with zeros alone": visitor.num_zeros}
+    others = indexes[nearest.numbers[shown, 0]]
+    noted = (each[shown].tolist() for each in (ranks, numbers))
+    notes = dict(
+        zip(indexes[shown].tolist(), zip(*noted, others.tolist(), strict=True), strict=True)
+    )
+    left_out = {**scan.vectors.left_out, "with zeros alone": num_zeros}
     about = {
         "kind": name,
         "num_groups": int(ranks.max(initial=-1)) + 1,
         "num_found": len(order),
-        "width": visitor.width,
+        "width": width,
         "compared": len(indexes),
         "neighbours": nearest.numbers.shape[1],
-        "num_wanted": source.num_wanted,
+        "num_wanted": scan.vectors.num_wanted,
         "left_out": {why: count for why, count in left_out.items() if count},
     }
     return Singled(indexes[shown], notes, about)

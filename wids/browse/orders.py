@@ -18,17 +18,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.catalogueclient import NotBuiltError
 from wids.browse.columns import PARAMETERS
+from wids.browse.maps import inside
+from wids.browse.neighbours import singled_out
 from wids.ordering.order import Chunks, OrderSpec, Share
 from wids.ordering.permute import Integers, derive_key, permute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from wids.browse.catalogueclient import CatalogueClient
     from wids.browse.fieldreader import FieldReader
-    from wids.browse.neighbours import Neighbours
+    from wids.browse.neighbours import Singled
+    from wids.browse.scans import Scans
 
 __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "conditions_of", "parse_indexes"]
 
@@ -119,6 +121,11 @@ chunksize=1000000)
                 upwards = "on" if value < low else f"to {high}"
                 raise ValueError(f"{name}: expected a number from {low} {upwards}, got {value}")
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is that of a sampler, which may leave samples out or repeat some."""
+        return self.kind in ("shards", "chunks")
+
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> OrderQuery:
         """Read the parameters of a request; missing ones have the defaults of the samplers.
@@ -145,7 +152,7 @@ chunksize=1000000)
             lengths: Samples in each shard.
         """
         total = int(np.sum(lengths, dtype=np.int64))
-        if self.kind in ("stored", "shuffled") or not total:
+        if not self.is_sampled or not total:
             return self.between(0, total)
         chunked = self.kind == "chunks"
         chunks = (
@@ -199,17 +206,19 @@ def _integer(name: str, text: str) -> int:
 
 
 class Shown(NamedTuple):
-    """An order, and the progress of what it depends on, each None without that.
+    """An order, and how it came about.
 
     Attributes:
         order: The order.
-        filtering: What its conditions found, or the progress of the catalogue.
-        comparing: Progress of the comparison of vectors, while that is not finished.
+        is_all: Whether it has all samples, each once.
+        filtering: What its conditions found, None without any; or the progress of what is read.
+        singled: Near-duplicates or outliers that it is made of; None without.
     """
 
     order: Order
-    filtering: dict[str, Any] | None
-    comparing: dict[str, Any] | None = None
+    is_all: bool
+    filtering: dict[str, Any] | None = None
+    singled: Singled | None = None
 
 
 def parse_indexes(name: str, text: str, total: int) -> Integers:
@@ -252,14 +261,18 @@ def conditions_of(query: Mapping[str, str]) -> dict[str, Any]:
     return {**found, **({"picks": picks} if picks else {})}
 
 
+def _both(chosen: Integers | None, part: Integers) -> Integers:
+    """Return the chosen samples that are also in a part of all; the part where none are chosen."""
+    return part if chosen is None else chosen[np.isin(chosen, part)]
+
+
 class Grid:
     """Cache of the orders that requests ask for.
 
     Args:
         reader: The dataset.
         catalogue: What finds the samples that fulfil conditions.
-        inside: Returns the indexes of the samples inside an outline of a map.
-        neighbours: Near-duplicates and outliers.
+        scans: What reads vectors for maps, near-duplicates and outliers.
         chosen: Indexes of the samples that are shown, in their order; None for all.
     """
 
@@ -267,16 +280,13 @@ class Grid:
         self,
         reader: FieldReader,
         catalogue: CatalogueClient,
-        *,
-        inside: Callable[[str], Integers],
-        neighbours: Neighbours,
+        scans: Scans,
         chosen: Integers | None = None,
     ) -> None:
-        self._neighbours = neighbours
-        self._inside = inside
-        self._chosen = chosen
         self._reader = reader
         self._catalogue = catalogue
+        self._scans = scans
+        self._chosen = chosen
         # An epoch of a million shards has a large table, so only a few orders are cached.
         self._over_all: Callable[[OrderQuery], Order] = lru_cache(_MOST_ORDERS)(
             lambda wanted: wanted.over(reader.dataset.shards.nsamples)
@@ -291,49 +301,40 @@ class Grid:
 
         Raises:
             ValueError: A parameter is malformed or out of range, or a condition is wrong.
+            NotReadyError: The vectors or the catalogue are still read.
             CatalogueError: The catalogue cannot be built.
         """
         wanted = OrderQuery.parse(query)
         shards = self.shards_of(query)
-        singled, comparing = self._neighbours.asked(query, patient=patient) or (None, None)
-        if comparing is not None and singled is None:
-            return Shown(wanted.between(0, 0), None, comparing)
-        chosen = self._chosen
-        if singled is not None:
-            found = singled.indexes
-            chosen = found if chosen is None else found[np.isin(found, chosen)]
-        for part in self._marked(query):
-            chosen = part if chosen is None else chosen[np.isin(chosen, part)]
+        singled = singled_out(self._scans, query, patient=patient)
+        chosen = None if singled is None else singled.indexes
+        if self._chosen is not None:
+            chosen = _both(chosen, self._chosen)
+        if query.get("marks"):
+            chosen = _both(chosen, parse_indexes("marks", query["marks"], len(self._reader)))
+        if query.get("inside"):
+            chosen = _both(chosen, inside(self._scans, query["inside"]))
         order = self._ordered(wanted, chosen, shards)
+        is_all = order.size == len(self._reader) and not wanted.is_sampled
         asked = conditions_of(query)
         sort = query.get("sort", "").strip()
         if not asked and not sort:
-            return Shown(order, None)
+            return Shown(order, is_all, None, singled)
         if sort:
             asked["sort"] = sort
-        is_whole = chosen is None and len(shards) == self._reader.num_shards
         # The place of a sample in the order, as a column.
         texts = [query.get("where", ""), sort, *(name for name, _ in asked.get("picks", ()))]
         rows = self.rows(order) if any(map(_POSITION.search, texts)) else None
-        try:
-            answer, found = self._catalogue.ask("found", rows, **asked)
-        except NotBuiltError as error:
-            return Shown(wanted.between(0, 0), {**error.progress, "found": 0, "full": False})
-        is_sampled = wanted.kind not in ("stored", "shuffled")
+        answer, found = self._catalogue.ask("found", rows, **asked)
         if rows is not None and answer["by_position"]:
             order = OrderQuery().within(rows[found])
         elif sort:
-            if not is_whole or is_sampled:
-                found = found[np.isin(found, self.rows(order))]
-            order = OrderQuery().within(found)
-        elif is_sampled:
-            rows = self.rows(order)
-            order = OrderQuery().within(rows[np.isin(rows, found)])
+            order = OrderQuery().within(found if is_all else _both(found, self.rows(order)))
         else:
-            some = self._within_shards(found, shards)
-            order = wanted.within(some if chosen is None else chosen[np.isin(chosen, some)])
+            order = self._ordered(wanted, _both(chosen, found), shards)
         told = {"found": order.size, "full": answer["full"], "condition": answer["condition"]}
-        return Shown(order, {**self._catalogue.progress(), **told, "finished": True})
+        filtering = {**self._catalogue.progress(), **told, "finished": True}
+        return Shown(order, is_all and order.size == len(self._reader), filtering, singled)
 
     def rows(self, order: Order) -> Integers:
         """Return all indexes of an order.
@@ -349,20 +350,22 @@ class Grid:
         return order.at(np.arange(order.size, dtype=np.int64))
 
     def _ordered(self, wanted: OrderQuery, chosen: Integers | None, shards: range) -> Order:
-        """Return the order of the samples that are left without conditions."""
+        """Return the order of the chosen samples in some shards."""
         if chosen is None and len(shards) == self._reader.num_shards:
             return self._over_all(wanted)
-        if wanted.kind not in ("stored", "shuffled"):
-            if self._chosen is not None:
-                raise ValueError(
-                    f"order: a sampler's order is of all samples, so {wanted.kind!r} goes with no "
-                    "saved view; choose stored or shuffled"
-                )
-            rows = self._within_shards(self.rows(self._over_all(wanted)), shards)
-            return OrderQuery().within(rows if chosen is None else rows[np.isin(rows, chosen)])
-        if chosen is None:
-            return wanted.between(*self._bounds(shards))
-        return wanted.within(self._within_shards(chosen, shards))
+        if wanted.is_sampled and self._chosen is not None:
+            raise ValueError(
+                f"order: a sampler's order is of all samples, so {wanted.kind!r} goes with no "
+                "saved view; choose stored or shuffled"
+            )
+        low, high = (self._reader.first_index(each) for each in (shards.start, shards.stop))
+        if wanted.is_sampled:
+            rows = self.rows(self._over_all(wanted))
+            chosen = rows if chosen is None else _both(rows, chosen)
+            wanted = OrderQuery()
+        elif chosen is None:
+            return wanted.between(low, high)
+        return wanted.within(chosen[(chosen >= low) & (chosen < high)])
 
     def shards_of(self, query: Mapping[str, str]) -> range:
         """Return the shards that a request is restricted to: those of `shard`, or all.
@@ -379,20 +382,3 @@ class Grid:
         if not first <= last or first >= count:
             raise ValueError(f"shard: expected 3 or 3-5, below {count}, got {text[:40]!r}")
         return range(first, min(last + 1, count))
-
-    def _bounds(self, shards: range) -> tuple[int, int]:
-        first = self._reader.first_index(shards.start)
-        return first, self._reader.first_index(shards.stop)
-
-    def _within_shards(self, rows: Integers, shards: range) -> Integers:
-        if len(shards) == self._reader.num_shards:
-            return rows
-        low, high = self._bounds(shards)
-        return rows[(rows >= low) & (rows < high)]
-
-    def _marked(self, query: Mapping[str, str]) -> Iterator[Integers]:
-        """Yield the indexes of the samples that are marked, and of those inside an outline."""
-        if query.get("marks"):
-            yield parse_indexes("marks", query["marks"], len(self._reader))
-        if query.get("inside"):
-            yield self._inside(query["inside"])

@@ -1,65 +1,91 @@
-"""Background scans over all shards, with progress: the vectors of maps and near-duplicates."""
+"""Background scans over all shards, with progress: vectors are read, and then worked on."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from wids.browse.failures import message_of
+from wids.browse.vectors import VectorReader
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator
 
-__all__ = ["PATIENT_SECONDS", "SOON_SECONDS", "Scan", "Scans", "Visitor"]
+    import numpy as np
+
+    from wids.browse.fieldreader import FieldReader
+    from wids.ordering.permute import Integers
+
+__all__ = ["NotReadyError", "Scan", "Scans"]
+
+Result = TypeVar("Result")
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 16
 _JOIN_SECONDS = 0.5
-SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
-PATIENT_SECONDS = 20.0  # wait of one that has no answer before
+_SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
+_PATIENT_SECONDS = 20.0  # wait of one that has no answer before
 _MOST_MESSAGES = 20
 
 
-class Visitor(Protocol):
-    """Protocol for the work of a scan on each shard."""
-
-    def visit(self, shard_index: int) -> bool:
-        """Process a shard; return False if it was skipped to avoid a download."""
-
-
-AnyVisitor = TypeVar("AnyVisitor", bound=Visitor)
-
-
-class Scan(Generic[AnyVisitor]):
-    """Thread that applies a visitor to some shards.
+class NotReadyError(Exception):
+    """What a request needs is still read.
 
     Args:
-        visitor: Processes each shard and collects the results.
-        shards: Numbers of the shards, in order.
+        what: What is read: "catalogue" or "vectors".
+        progress: How far it is.
 
     Attributes:
-        visitor: As given.
-        total: Number of shards to visit.
-        done: Number of shards visited.
-        skipped: Number of these that were left out or unreadable.
-        without_sidecar: Number of skipped shards that would have to be downloaded.
-        messages: Errors of unreadable shards.
-        finished: Whether all shards were visited.
+        progress: Both, as JSON.
     """
 
-    def __init__(self, visitor: AnyVisitor, shards: Sequence[int]) -> None:
-        self.visitor = visitor
-        self.total = len(shards)
+    def __init__(self, what: str, progress: dict[str, Any]) -> None:
+        super().__init__(f"not all of the {what} is read yet; ask again")
+        self.progress = {**progress, "what": what, "finished": False}
+
+
+class Scan(Generic[Result]):
+    """Thread that reads the vectors of a field in all shards, and then works on them.
+
+    Args:
+        reader: The dataset.
+        field: As for `VectorReader`.
+        work: Gets the indexes and vectors that were read, yields after each step of its work, and
+            returns the result.
+        steps: How often it yields at most.
+
+    Attributes:
+        vectors: Reads the vectors.
+        total: Number of shards and of steps.
+        done: Number of these that are done.
+        skipped: Number of shards that were left out or unreadable.
+        without_sidecar: Number of skipped shards that would have to be downloaded.
+        messages: Errors of unreadable shards.
+        result: What the work returned; None before.
+        error: What it raised; None for nothing.
+    """
+
+    def __init__(
+        self,
+        reader: FieldReader,
+        field: str,
+        work: Callable[[Integers, np.ndarray], Generator[None, None, Result]],
+        steps: int,
+    ) -> None:
+        self.vectors = VectorReader(reader, field)
+        self.total = reader.num_shards + steps
         self.done = 0
         self.skipped = 0
         self.without_sidecar = 0
         self.messages: list[str] = []
-        self.finished = False
-        self._shards = shards
+        self.result: Result | None = None
+        self.error: Exception | None = None
+        self._work = work
+        self._num_shards = reader.num_shards
         self._asked_at = time.monotonic()
         self._stopped = threading.Event()
         # A daemon thread, because a shard on a slow disk must not keep the process alive.
@@ -74,35 +100,30 @@ class Scan(Generic[AnyVisitor]):
     def progress(self) -> dict[str, Any]:
         """Return the progress as JSON; a scan whose progress is not asked for is abandoned."""
         self._asked_at = time.monotonic()
-        finished = self.finished  # read first, so that the counts of a finished scan are complete
         return {
             "shards_done": self.done,
             "num_shards": self.total,
             "skipped": self.skipped,
             "without_sidecar": self.without_sidecar,
             "messages": self.messages,
-            "finished": finished,
         }
 
     def stop(self) -> None:
-        """Stop before the next shard."""
+        """Stop before the next shard or step."""
         self._stopped.set()
 
-    def join(self, seconds: float = SOON_SECONDS) -> None:
+    def join(self, seconds: float) -> None:
         """Wait at most so many seconds for the end of the scan."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        for shard_index in self._shards:
-            is_abandoned = time.monotonic() > self._asked_at + _ABANDONED_SECONDS
-            if self._stopped.is_set() or is_abandoned:
+        for shard_index in range(self._num_shards):
+            if self._is_unwanted():
                 return
             try:
-                seen = self.visitor.visit(shard_index)
+                seen = self.vectors.read_shard(shard_index)
                 self.without_sidecar += not seen
-            # An error concerns only this shard. If it ended the scan, pages would start the scan
-            # again forever.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001 (it concerns only this shard)
                 seen = False
                 if len(self.messages) < _MOST_MESSAGES:
                     known = isinstance(error, WidsError | OSError | ValueError)
@@ -110,36 +131,66 @@ class Scan(Generic[AnyVisitor]):
                     self.messages.append(f"{kind}{message_of(error)}")
             self.skipped += not seen
             self.done += 1
-        self.finished = True
+        steps = self._work(*self.vectors.take())
+        try:
+            while not self._is_unwanted():
+                next(steps)
+                self.done += 1
+        except StopIteration as end:
+            self.done, self.result = self.total, end.value
+        except Exception as error:  # noqa: BLE001 (raised where the result is asked for)
+            self.error = error
+
+    def _is_unwanted(self) -> bool:
+        return self._stopped.is_set() or time.monotonic() > self._asked_at + _ABANDONED_SECONDS
 
 
 class Scans:
-    """Scans of a server: one for each key, shared by all pages that ask for it."""
+    """Scans of a server: one for each work on a field, shared by all pages that ask for it.
 
-    def __init__(self) -> None:
+    Args:
+        reader: The dataset.
+    """
+
+    def __init__(self, reader: FieldReader) -> None:
+        self._reader = reader
         self._scans: OrderedDict[Any, Scan[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(
-        self, key: Any, make: Callable[[], AnyVisitor], shards: Sequence[int]
-    ) -> Scan[AnyVisitor]:
-        """Return the scan of a key; start it if it is new or was abandoned.
+    def finished(
+        self,
+        field: str,
+        work: Callable[[Integers, np.ndarray], Generator[None, None, Result]],
+        steps: int = 0,
+        *,
+        patient: bool = False,
+    ) -> tuple[Result, Scan[Result]]:
+        """Return the result of a scan; start it if it is new or was abandoned.
 
         Args:
-            key: Identifies what is computed, and by which kind of visitor; pages with equal keys
-                share a scan.
-            make: Makes the visitor of a new scan.
-            shards: The shards that it visits, in order.
+            field: As for `VectorReader`.
+            work: As for `Scan`.
+            steps: As for `Scan`.
+            patient: Whether to wait long for it.
+
+        Raises:
+            NotReadyError: It is not finished.
         """
         with self._lock:
-            scan = self._scans.get(key)
-            # In this order: a thread that ends in between has said before that it finished.
-            if scan is None or not (scan.running or scan.finished):
-                scan = self._scans[key] = Scan(make(), shards)
-            self._scans.move_to_end(key)
+            scan = self._scans.get((work, field))
+            # In this order: a thread that ends in between has told before how.
+            if scan is None or not (scan.running or scan.result is not None or scan.error):
+                scan = self._scans[work, field] = Scan(self._reader, field, work, steps)
+            self._scans.move_to_end((work, field))
             while len(self._scans) > _MOST_KEPT:
                 self._scans.popitem(last=False)[1].stop()
-            return scan
+        scan.join(_PATIENT_SECONDS if patient else _SOON_SECONDS)
+        progress = scan.progress()
+        if scan.error is not None:
+            raise scan.error
+        if scan.result is None:
+            raise NotReadyError("vectors", progress)
+        return scan.result, scan
 
     def clear(self) -> list[Scan[Any]]:
         """Stop and forget all scans, since what they have read is no longer there; return them."""

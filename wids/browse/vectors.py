@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_VECTOR_NBYTES",
-    "VectorVisitor",
+    "VectorReader",
     "as_vector",
     "document_in",
     "is_document",
@@ -104,8 +104,8 @@ def _is_vector(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
     return dtype.kind in "fiu" and max(shape, default=0) == math.prod(shape) > 1
 
 
-class VectorVisitor:
-    """Visitor that collects the vectors of one field.
+class VectorReader:
+    """Reads the vectors of one field, shard by shard.
 
     Args:
         reader: The dataset.
@@ -127,8 +127,8 @@ class VectorVisitor:
         self._room = _MOST_NUMBERS
         self._wanted: Integers | None = None
 
-    def visit(self, shard_index: int) -> bool:
-        """Read the vectors of one shard."""
+    def read_shard(self, shard_index: int) -> bool:
+        """Read the vectors of one shard; return False if it was skipped to avoid a download."""
         reader = self._reader
         if reader.tar_index(shard_index) is None:
             return reader.num_samples(shard_index) == 0

@@ -2,7 +2,7 @@
 
 import { rows } from "./plots.js";
 import { built, bytes, counted, h, leftOut, number } from "./ui.js";
-import { ask, gridPart, link, poll } from "./urls.js";
+import { ask, follow, gridPart, link } from "./urls.js";
 
 const SHARDS = 100; // on a page
 const BARS = 40; // of counts over the shards
@@ -32,18 +32,11 @@ function checked(dataset) {
 }
 
 async function showFigures(answers, sizes, signal) {
-  await poll(async () => {
-    const found = await ask("overview", {}, signal);
-    if (!found.fields) answers.replaceChildren(built(found));
-    else {
-      answers.replaceChildren(...[missing(found), classes(found)].filter(Boolean));
-      sizes.replaceChildren(sizesOf(found));
-    }
-    return found.finished;
-  }, signal).catch((error) => { // the shards are shown without them
-    if (error.name === "AbortError") throw error;
-    answers.replaceChildren(h("p", { class: "problem" }, error.message));
-  });
+  await follow("overview", {}, signal, (found) => {
+    if (!found.fields) return answers.replaceChildren(built(found));
+    answers.replaceChildren(...[missing(found), classes(found)].filter(Boolean));
+    return sizes.replaceChildren(sizesOf(found));
+  }).catch((error) => answers.replaceChildren(h("p", { class: "problem" }, error.message))); // the shards are shown without them
 }
 
 /** What one asks of a dataset first: is it complete? */

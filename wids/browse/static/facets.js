@@ -5,7 +5,7 @@ import { tray } from "./marks.js";
 import { histogram, swatch, wordColour } from "./plots.js";
 import { completed, markWrong, toolbar } from "./toolbar.js";
 import { built, button, chosen, counted, h, leftOut, number, svg } from "./ui.js";
-import { ask, filterable, go, gridPart, link, orderPart, picksOf, poll, selection } from "./urls.js";
+import { filterable, follow, go, gridPart, link, orderPart, picksOf, selection } from "./urls.js";
 
 const FEW = 8; // values that are listed at first
 const NULL = "null"; // the pick of samples without a value
@@ -35,14 +35,10 @@ function facetPanel(state, dataset, signal) {
   }
   if (last) draw(state, last[1]); // with the old counts, so that a click adds to what is chosen now
   else panel.replaceChildren(h("p", { class: "muted" }, "Counting…"));
-  poll(async () => {
-    const found = await ask("facets", { ...orderPart(state), sort: null }, signal);
+  follow("facets", { ...orderPart(state), sort: null }, signal, (found) => {
     if (found.facets) draw(state, found);
     else if (!last) panel.replaceChildren(built(found));
-    return found.finished;
-  }, signal).catch((error) => {
-    if (error.name !== "AbortError" && !last) panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this condition."));
-  });
+  }).catch(() => { if (!last) panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this condition.")); });
   return panel;
 }
 
@@ -204,16 +200,9 @@ export async function showCount({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "groups" });
   view.replaceChildren(toolbar(state, dataset), ...explorer(state, dataset, signal, form(state), place));
   shown("Count");
-  try {
-    await poll(async () => {
-      const found = await ask("groups", { ...orderPart(state), sort: null, by: state.by, across: state.across }, signal);
-      place.replaceChildren(...(found.groups ? bars(found, state) : [built(found)]));
-      return found.finished;
-    }, signal);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    place.replaceChildren(markWrong(error.message, state));
-  }
+  await follow("groups", { ...orderPart(state), sort: null, by: state.by, across: state.across }, signal,
+    (found) => place.replaceChildren(...(found.groups ? bars(found, state) : [built(found)])))
+    .catch((error) => place.replaceChildren(markWrong(error.message, state)));
 }
 
 function form(state) {

@@ -41,7 +41,6 @@ async function describePicture(shown, sample, field, signal) {
   let drawn = field.picture;
   if (drawn === null) {
     drawn = await ask("picture", { i: sample.index, f: field.number }, signal).catch((error) => ({ error: error.message }));
-    if (signal.aborted) return;
   }
   if (drawn.error) shown.replaceChildren(...broken(sample, { ...field, error: drawn.error }).filter(Boolean));
   else shown.append(drawn.is_cut ? h("p", { class: "problem" }, "This file is cut: it is drawn as far as it goes.") : "", ...legend(drawn));

@@ -6,7 +6,7 @@ import { singledOut } from "./map.js";
 import { dragMarks, tray } from "./marks.js";
 import { countOf, learn, lookOf, markWrong, named, toolbar } from "./toolbar.js";
 import { announce, counted, h, number, tellWhole } from "./ui.js";
-import { ask, go, gridPart, link, orderPart, poll } from "./urls.js";
+import { follow, go, gridPart, link, orderPart } from "./urls.js";
 
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
@@ -33,15 +33,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
   const key = link(orderPart(state));
   turn(state, at, count, key === known.key ? known.total : 0);
   let last = null; // the tiles that were drawn
-  await poll(async () => {
-    const page = await ask("page", { ...orderPart(state), at, count, look: named(state) }, signal).catch((error) => {
-      if (error.name === "AbortError") throw error;
-      // What was shown before stays, so that a slip in a filter does not cost the place.
-      place(view, bar, markWrong(error.message, state), ...(known.key === null ? [] : parts));
-      fillSide(side, state, dataset, signal);
-      shown();
-    });
-    if (!page) return true;
+  const draw = (page) => {
     learn(page.looks);
     if (last === null) {
       toolbar(state, dataset); // which did not know the looks before
@@ -63,11 +55,17 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     last = now;
     arrive();
     shown(`${state.q ?? state.where ?? (state.order ? `${state.order} order` : "Samples")} ${range(at, count, page.total)}`);
-    if ([page.filtering, page.comparing].some((each) => each?.finished === false)) return false;
+  };
+  try {
+    const page = await follow("page", { ...orderPart(state), at, count, look: named(state) }, signal, draw);
     tellEmpty(page, state, at);
     announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
-    return true;
-  }, signal);
+  } catch (error) {
+    // What was shown before stays, so that a slip in a filter does not cost the place.
+    place(view, bar, markWrong(error.message, state), ...(known.key === null ? [] : parts));
+    fillSide(side, state, dataset, signal);
+    shown();
+  }
 }
 
 /** Lead the pager and the keys on from a page, before its tiles are there. */

@@ -55,7 +55,6 @@ async function render(top = 0) {
   try {
     await VIEWS[name]({ view, state, dataset, signal: leave.signal, shown });
   } catch (error) {
-    if (error.name === "AbortError") return;
     showFailure(error);
     shown();
   }

@@ -7,7 +7,7 @@ import { listenOn, makePlane, rareLast } from "./plane.js";
 import { legendOf, pointColours } from "./plots.js";
 import { learn, toolbar } from "./toolbar.js";
 import { announce, built, button, counted, h, leftOut, number } from "./ui.js";
-import { ask, filterable, go, gridPart, link, orderPart, poll } from "./urls.js";
+import { ask, filterable, follow, go, gridPart, link, orderPart } from "./urls.js";
 
 const MODES = [["move", "Move"], ["lasso", "Outline"]]; // Shift and a drag draw a box
 const MOST_MARKED = 2000; // more do not fit a link
@@ -18,23 +18,15 @@ export async function showMap({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "map-place" });
   view.replaceChildren(toolbar(state, dataset), ...explorer(state, dataset, signal, place));
   shown("Map");
-  let colour = state.colour; // of a column that the server has first to name, if the state does not
-  await poll(async () => {
-    const found = await ask("map", { ...orderPart(state), sort: null, field: state.field, colour: colour === "none" ? null : colour }, signal);
-    learn(found.looks);
-    if (!found.finished) {
-      place.replaceChildren(built(found, "Reading vectors", ""));
-      return false;
-    }
-    const usual = found.columns.find((name) => !/[.(]/.test(name)) ?? found.columns.find((name) => name.startsWith("json."));
-    if (!colour && usual) {
-      colour = usual;
-      return false;
-    }
-    toolbar(state, dataset);
-    drawMap(place, { ...found, colour }, state, dataset, signal);
-    return true;
-  }, signal, 300);
+  const read = (colour) => follow("map", { ...orderPart(state), sort: null, field: state.field, colour: colour === "none" ? null : colour }, signal,
+    (found) => { if (!found.finished) place.replaceChildren(built(found)); });
+  let found = await read(state.colour);
+  const usual = found.columns.find((name) => !/[.(]/.test(name)) ?? found.columns.find((name) => name.startsWith("json."));
+  const colour = state.colour ?? usual;
+  if (colour !== state.colour) found = await read(colour);
+  learn(found.looks);
+  toolbar(state, dataset);
+  drawMap(place, { ...found, colour }, state, dataset, signal);
 }
 
 function drawMap(place, found, state, dataset, signal) {
@@ -155,9 +147,9 @@ function singledLinks(state, field) {
 /** What is said and chosen above a page of near-duplicates or outliers. */
 export function singledOut(page, state, dataset) {
   const kind = state.near ? "near" : state.far ? "far" : null;
-  if (!kind || !page.comparing) return [];
+  if (!kind) return [];
   const [, field, least] = state[kind].match(/^(.*),([^,]*)$/) ?? [null, state[kind], USUAL[kind]];
-  const { finished, shards_done: done, num_shards: total, about, copies } = page.comparing;
+  const { about, copies } = page.comparing ?? {};
   const other = kind === "near" ? "far" : "near";
   const now = { ...filterable(state), near: null, far: null };
   // What is chosen with stays in the document, with the focus that it may have.
@@ -166,14 +158,13 @@ export function singledOut(page, state, dataset) {
   kept.bar.show(least, now);
   return [h("div", { class: "progress singled-out" },
     h("h2", { class: "searched" }, kind === "near" ? "Near-duplicates by " : "Outliers by ", h("code", {}, field)),
-    finished ? null : [h("progress", { max: total, value: done, "aria-label": "Comparing vectors" }), h("span", {}, "Comparing vectors")],
     kept.bar.element,
     copies?.length ? markCopies(copies, dataset.num_samples) : null,
-    finished && about.num_found && !page.filtering ? saving(state) : null,
+    about?.num_found && !page.filtering ? saving(state) : null,
     h("a", { href: link({ ...now, look: "map", [kind]: state[kind] }) }, "On the map"),
     h("a", { href: link({ ...now, [other]: `${field},${USUAL[other]}` }) }, kind === "near" ? "Outliers" : "Near-duplicates"),
     h("a", { class: "button", href: link(now), "aria-label": "Show all samples" }, "✕"),
-    finished ? h("p", { class: "singled-facts" }, comparedFacts(about, dataset)) : null)];
+    about ? h("p", { class: "singled-facts" }, comparedFacts(about, dataset)) : null)];
 }
 
 /** A button that marks copies; where they are more than a few of all samples, it asks once more. */

@@ -4,7 +4,7 @@ import { card } from "./fields.js";
 import { markButton } from "./marks.js";
 import { countOf } from "./toolbar.js";
 import { announce, button, bytes, counted, h, number, tellWhole } from "./ui.js";
-import { ask, gridPart, link, orderPart } from "./urls.js";
+import { ask, follow, gridPart, link, orderPart } from "./urls.js";
 
 // The field one came to see stands first.
 const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "vector", "bytes"];
@@ -25,7 +25,7 @@ export async function showSample({ view, state, dataset, signal, shown }) {
   const byPosition = "p" in state;
   const query = byPosition ? { ...orderPart(state), p: state.p } : { i: state.i };
   stepAtOnce(view, state, byPosition, dataset);
-  const sample = await askUntilFound(query, signal).catch((error) => {
+  const sample = await follow("sample", query, signal).catch((error) => {
     if (!("index" in (error.answer ?? {}))) throw error;
     return error.answer;
   });
@@ -102,18 +102,6 @@ function replaceCards(view, sample, fields, signal) {
   for (const field of fields) cardIn(view, field)?.replaceWith(card(sample, field, signal));
 }
 
-/** A position of a filter that still runs may not be there yet. */
-async function askUntilFound(query, signal) {
-  for (let tries = 0; ; tries += 1) {
-    try {
-      return await ask("sample", query, signal);
-    } catch (error) {
-      if (tries > 100 || !error.message.includes("found so far")) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 600));
-    }
-  }
-}
-
 // The head of the page of a sample: where it lies, what it is called, and its neighbours.
 
 /** The links to the grid, to the sample before and to the one behind. */
@@ -177,9 +165,7 @@ async function awaitLate(sample, signal, oncome) {
     const late = sample.fields.filter((field) => field.late);
     if (!late.length) return;
     await new Promise((resolve) => setTimeout(resolve, pause));
-    if (signal.aborted) return;
     const answer = await ask("sample", { i: sample.index, from: late[0].number }, signal).catch((error) => error);
-    if (signal.aborted) return;
     const come = late.filter((field) => {
       // It may be that it failed.
       const found = answer instanceof Error ? { error: answer.message, late: false } : answer.fields.find(({ number: n }) => n === field.number);
@@ -197,10 +183,8 @@ const TOLD = new Set(["class", "text", "json"]); // kinds whose summaries tell w
 /** Show the samples that the state names by their numbers. */
 export async function showCompare({ view, state, signal, shown }) {
   const indexes = state.compare.split(",").map(Number);
-  const samples = await Promise.all(indexes.map((index) => ask("sample", { i: index }, signal).catch((error) => {
-    if (error.name === "AbortError") throw error;
-    return { index, key: null, error: error.message, fields: [] };
-  })));
+  const samples = await Promise.all(indexes.map((index) => ask("sample", { i: index }, signal)
+    .catch((error) => ({ index, key: null, error: error.message, fields: [] }))));
   const draw = () => view.replaceChildren(comparedArticle(samples, state, signal));
   draw();
   for (const sample of samples) awaitLate(sample, signal, draw);

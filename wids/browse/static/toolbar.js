@@ -1,7 +1,7 @@
 // The order, the condition, and the ways to look at the samples.
 
 import { button, choose, chosen, h } from "./ui.js";
-import { ask, filterable, go, gridPart, link } from "./urls.js";
+import { filterable, follow, go, gridPart, link } from "./urls.js";
 
 // The orders, and which numbers each has, with what they are called and what they are when not given.
 const SEED = ["seed", "seed", 0];
@@ -140,7 +140,6 @@ function fillLooks(state) {
 // Completion while one types: columns, operators, frequent values, as the server offers them.
 // A combobox with a list, as ARIA has it: the focus stays in the box, which names the chosen entry.
 
-const PAUSE = 600; // milliseconds before it asks again, while the catalogue is built
 let boxes = 0;
 
 /** A box with what completes it: of a condition, or of an order, which has columns alone. */
@@ -165,9 +164,8 @@ export function completed(input, kind = "condition") {
     const mine = asked = new AbortController();
     const { selectionStart: end, selectionEnd } = input;
     if (end !== selectionEnd) return close();
-    const answer = await ask("words", { before: input.value.slice(0, end), kind }, mine.signal).catch(() => null);
+    const answer = await follow("words", { before: input.value.slice(0, end), kind }, mine.signal).catch(() => null);
     if (asked !== mine || answer === null) return undefined;
-    if (!answer.finished) setTimeout(() => { if (asked === mine) open(); }, PAUSE);
     const chosen = found.entries[active]?.text; // with the arrows, while the answer was on its way
     found = { ...answer, end };
     list.replaceChildren(...found.entries.map(({ text, beside }, place) => h("li", { id: `${name}-${place}`, role: "option", "aria-selected": "false", "data-entry": place },

@@ -124,10 +124,11 @@ export function tellWhole(count) {
     ", spare that: then only what is shown is fetched.");
 }
 
-/** How far something is: by itself the catalogue, which answers all questions. */
-export function built({ shards_done: done, num_shards: total }, label = "Building the catalogue", more = "; what is read is kept in the cache folder") {
-  return h("div", { class: "progress" }, h("progress", { max: total, value: done, "aria-label": label }),
-    h("span", {}, `${number(done)} of ${counted(total, "shard")} read${more}`));
+/** How far it is what is read for an answer: the catalogue, or vectors. */
+export function built({ what, shards_done: done, num_shards: total }) {
+  const [label, text] = what === "vectors" ? ["Reading vectors", "Reading and comparing vectors"]
+    : ["Building the catalogue", `${number(done)} of ${counted(total, "shard")} read; what is read is kept in the cache folder`];
+  return h("div", { class: "progress" }, h("progress", { max: total, value: done, "aria-label": label }), h("span", {}, text));
 }
 
 /** Say which shards a search, a filter or statistics left out, in a few words; "" for none. */

@@ -95,17 +95,18 @@ function arrive(url, replace) {
 
 // Questions to the server. Only GET, only JSON.
 
-/** Ask a question; throws an Error with the server's message. */
+const PAUSE = 600; // milliseconds before what is not finished is asked for again
+
+/** Ask a question; throws an Error with the server's message, and never returns once the signal has ended it. */
 export async function ask(name, query = {}, signal = undefined) {
   const parameters = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") parameters.set(key, value);
   }
-  // A view may be left before the answer has begun, and between its head and its end.
-  const unless = (left, other) => { if (left.name === "AbortError") throw left; return other; };
-  const response = await fetch(`api/${name}?${parameters}`, { signal }).catch((error) => unless(error, null));
+  const response = await fetch(`api/${name}?${parameters}`, { signal }).catch(() => null);
+  const answer = await response?.json().catch(() => ({ error: `status ${response.status}` }));
+  if (signal?.aborted) return new Promise(() => {}); // of a view that was left, nothing goes on
   if (!response) throw new Error("The server does not answer. Was `wids browse` ended?");
-  const answer = await response.json().catch((error) => unless(error, { error: `status ${response.status}` }));
   if (!response.ok) throw Object.assign(new Error(answer.error ?? `status ${response.status}`), { answer });
   return answer;
 }
@@ -125,10 +126,12 @@ export function selection(order) {
   return `selection.json?${new URLSearchParams(order)}`;
 }
 
-/** Call again and again until it returns true, or the signal ends it. */
-export async function poll(call, signal, pause = 600) {
-  while (!signal.aborted) {
-    if (await call()) return;
-    await new Promise((resolve) => setTimeout(resolve, pause));
+/** Ask again and again until the answer is finished, or the signal ends it; `draw` gets each answer. */
+export async function follow(name, query, signal, draw = () => {}) {
+  for (;;) {
+    const answer = await ask(name, query, signal);
+    draw(answer);
+    if (answer.finished !== false) return answer;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
   }
 }
