@@ -400,7 +400,7 @@ class ShardCache:
             self._store.check()
             check_folder(folder, shared=self.shared)
         except OSError as error:
-            logger.info("%s: the rows of joined tables cannot be cached: %s", folder, error)
+            logger.info("%s: tables cannot be cached: %s", folder, error)
             return None
         return folder
 

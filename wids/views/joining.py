@@ -1,13 +1,10 @@
 """Joining: which samples or rows of a table belong together, and what is said of their fields.
 
-Samples and rows are found by hashes of keys, block by block in numpy. The rows of many samples are
-cached in the cache folder, under a digest of all keys and of the table.
+Samples and rows are found by hashes of keys, block by block in numpy.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -36,7 +33,6 @@ from wids.views.plan import (
     names_after,
     slots_of,
 )
-from wids.views.rows import Rows
 from wids.views.tablefiles import table_beside
 from wids.views.tables import Match, Table, TableRows
 
@@ -45,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.caching.cache import ShardCache
-    from wids.views.tablefiles import TableSource
 
 __all__ = [
     "On",
@@ -65,8 +60,6 @@ On = str | tuple[str, str] | None
 
 _KEY_COLUMNS = ("__key__", "key")
 _LABELS = ("__key__", "__index__", "__shard__", "__shardindex__", "__dataset__")
-_LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
-_RULE = 3  # of what equals a key, since other versions may share the cache folder
 # Runs of samples whose keys are compared before two sequences count as aligned.
 _RUNS_COMPARED = 4
 
@@ -251,7 +244,7 @@ def _fields_at_hand(samples: Any) -> list[str] | None:
 
 def joined_rows(
     left: Any,
-    source: TableSource,
+    table: Table,
     *,
     on: On = None,
     missing: str = "error",
@@ -263,7 +256,7 @@ def joined_rows(
 
     Args:
         left: The samples.
-        source: The table.
+        table: The table, of which the needed columns are read.
         on: As `Viewable.join` takes it, like the following.
         missing: What to do with samples without a row.
         fields: The columns that are wanted.
@@ -281,18 +274,19 @@ def joined_rows(
             f"join: on={on!r:.80} finds rows by what they hold, and aligned=True takes them in the "
             "order of the samples; leave one of them out"
         )
-    in_order = aligned or (on is None and source.in_order)
-    match = Match(None, None) if in_order else _matched(on, source)
-    chosen = _chosen_fields(source, match, fields, rename or {})
-    table = source.read(used_columns(source, chosen, match))
+    in_order = aligned or (on is None and table.in_order)
+    match = Match(None, None) if in_order else _matched(on, table)
+    chosen = _chosen_fields(table, match, fields, rename or {})
+    if aligned:
+        _check_aligned(left, table)
+    table = table.only(used_columns(table, chosen, match))
     if match.column is None:
         rows = _rows_in_order(left, table)
     elif match.field is not None:
         rows = _rows_by_field(left, table, match.field, match.column)
     else:
-        rows = _rows_by_key(left, table, match.column)
-    if aligned:
-        _check_aligned(left, source)
+        hashes = table.columns[match.column].hashes()
+        rows = _first_rows(left.key_hashes(), table, match.column, hashes)
     cache, datasets = cache_of(left), datasets_in(left, joined=False)
     if cache is not None and cache.cache_size is not None:  # what was cached counts, too
         with suppress(OSError):  # a folder that may only be read
@@ -314,7 +308,7 @@ def _is_beside(table: Table) -> bool:
     return table.origin is not None and table.origin.is_pattern
 
 
-def used_columns(source: TableSource, fields: Mapping[str, str], match: Match) -> list[str]:
+def used_columns(table: Table, fields: Mapping[str, str], match: Match) -> list[str]:
     """Return the columns that a join reads: one at least, whose length counts.
 
     Raises:
@@ -322,8 +316,8 @@ def used_columns(source: TableSource, fields: Mapping[str, str], match: Match) -
     """
     used = [*fields.values(), *([] if match.column is None else [match.column])]
     for name in used:
-        _check_column(source, name, "join")
-    return list(dict.fromkeys(used)) or source.names[:1]
+        _check_column(table, name, "join")
+    return list(dict.fromkeys(used)) or table.names[:1]
 
 
 def cache_of(samples: Any) -> ShardCache | None:
@@ -349,28 +343,28 @@ def refuse_joined(path: Path, samples: Any) -> None:
             )
 
 
-def _matched(on: On, source: TableSource) -> Match:
+def _matched(on: On, table: Table) -> Match:
     """Return the column and the field to compare, as given or by the names of the columns."""
     if on is None:
-        found = next((name for name in _KEY_COLUMNS if name in source.names), None)
+        found = next((name for name in _KEY_COLUMNS if name in table.names), None)
         if found is None:
             raise ValueError(
-                f"join: {source.title} has no column 'key'; on= names the one that holds the keys "
+                f"join: {table.name} has no column 'key'; on= names the one that holds the keys "
                 f"of the samples, on=('.json:uid', 'uid') a field and the column that it equals, "
                 f"and aligned=True takes the rows in the order of the samples; the columns are "
-                f"{_named(source)}"
+                f"{_named(table)}"
             )
         return Match(None, found)
     if isinstance(on, str) and on.startswith("."):
         extension, path = column_named(on)
         on = (on, path[-1] if path else extension.lstrip("."))
     field, column = (None, on) if isinstance(on, str) else on
-    _check_column(source, column, "on")
+    _check_column(table, column, "on")
     return Match(None if field in {"key", "__key__"} else field, column)
 
 
 def _chosen_fields(
-    source: TableSource,
+    table: Table,
     match: Match,
     fields: Collection[str] | None,
     rename: Mapping[str, str],
@@ -378,24 +372,24 @@ def _chosen_fields(
     """Return a dict from the fields that samples get to their columns."""
 
     def column_of(name: str) -> str:
-        return name[1:] if name not in source.names and name.startswith(".") else name
+        return name[1:] if name not in table.names and name.startswith(".") else name
 
     names = {column_of(name): new for name, new in rename.items()}
     for name, new in names.items():
-        _check_column(source, name, "rename")
+        _check_column(table, name, "rename")
         if not new.startswith("."):
             raise ValueError(f"rename: a field begins with a dot, got {new!r} for {name!r}")
     if fields is None:
         # Labels and what was matched are in the sample; pandas names an index without a name so.
         left_out = {*_LABELS, match.column}
-        wanted = [name for name in source.names if name not in left_out]
+        wanted = [name for name in table.names if name not in left_out]
         wanted = [name for name in wanted if not name.startswith("__index_level_")]
         wanted += [name for name in names if name not in wanted]
     else:
         wanted = list(map(column_of, fields))
     chosen: dict[str, str] = {}
     for name in wanted:
-        _check_column(source, name, "fields")
+        _check_column(table, name, "fields")
         field = names.get(name, name if name.startswith(".") else f".{name}")
         if chosen.setdefault(field, name) != name:
             raise ValueError(
@@ -405,15 +399,15 @@ def _chosen_fields(
     return chosen
 
 
-def _check_column(source: TableSource, name: Any, argument: str) -> None:
-    if name not in source.names:
+def _check_column(table: Table, name: Any, argument: str) -> None:
+    if name not in table.names:
         raise ValueError(
-            f"{argument}: {source.title} has no column {name!r}; its columns are {_named(source)}"
+            f"{argument}: {table.name} has no column {name!r}; its columns are {_named(table)}"
         )
 
 
-def _named(source: TableSource) -> str:
-    return f"{', '.join(map(repr, source.names)):.800}"
+def _named(table: Table) -> str:
+    return f"{', '.join(map(repr, table.names)):.800}"
 
 
 def _rows_in_order(left: Any, table: Table) -> Integers:
@@ -426,43 +420,20 @@ def _rows_in_order(left: Any, table: Table) -> Integers:
     return np.arange(len(left), dtype=np.int64)
 
 
-def _check_aligned(left: Any, source: TableSource) -> None:
+def _check_aligned(left: Any, table: Table) -> None:
     """Raise if a table that is joined by row number has a key column in another order."""
-    name = next((name for name in _KEY_COLUMNS if name in source.names), None)
-    column = None if name is None else source.read([name]).columns[name]
+    name = next((name for name in _KEY_COLUMNS if name in table.names), None)
+    column = None if name is None else table.only([name]).columns[name]
     if column is None or column.kind != "text":
         return
     (other,) = np.nonzero(column.hashes() != left.key_hashes())
     if len(other):
         first = int(other[0])
         raise ValueError(
-            f"aligned: row {first} of {source.title} has the {name} {column.at(first)!r}, and "
+            f"aligned: row {first} of {table.name} has the {name} {column.at(first)!r}, and "
             f"sample {first} has {left.key_at(first)!r}; leave out aligned= to find rows by their "
             "keys, or drop that column of the table"
         )
-
-
-def _rows_by_key(left: Any, table: Table, column: str) -> Integers:
-    """Return the row of each sample whose column equals the key of the sample, or -1."""
-    wanted = left.key_hashes()
-    cache = cache_of(left)
-    kept = None
-    if cache is not None and table.origin is not None and len(wanted) >= _LEAST_KEPT:
-        digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
-        digest.update(repr((_RULE, table.origin.stamp.digest, table.num_rows, column)).encode())
-        folder = cache.joins_folder()
-        kept = None if folder is None else folder / f"{digest.hexdigest()[:32]}.rows"
-    if kept is not None:
-        with suppress(OSError, ValueError):
-            found = Rows.load(kept).array()
-            if len(found) == len(left) and (found < table.num_rows).all():
-                os.utime(kept)  # files are evicted by their dates
-                return found
-    rows = _first_rows(wanted, table, column, table.columns[column].hashes())
-    if kept is not None:
-        with suppress(OSError):  # a folder that may only be read
-            Rows.of(rows).save(kept)
-    return rows
 
 
 def _rows_by_field(left: Any, table: Table, field: str, column: str) -> Integers:

@@ -511,7 +511,7 @@ class _Opener:
     def _table(self, node: dict[str, Any], leaves: list[Any], home: str) -> TableRows:
         """Open a joined table, after checking that it has not changed."""
         from wids.views.joining import used_columns
-        from wids.views.tablefiles import beside_shards, table_beside, table_source
+        from wids.views.tablefiles import beside_shards, open_table, table_beside
         from wids.views.tables import FileStamp, Match, TableRows
 
         where = _name_of(home)
@@ -539,18 +539,18 @@ class _Opener:
                 # What is relative lies beside the shards, and the name of one may be "file:x".
                 for shard in (url for leaf in beside for url in leaf.shards.urls):
                     self._check_location(table_beside(pattern, shard), home)
-                source = beside_shards(pattern, beside, missing="fill", cache=cache, stamp=stamp)
+                table = beside_shards(pattern, beside, missing="fill", cache=cache, stamp=stamp)
             else:
-                source = table_source(named, cache=cache, stamp=stamp)
+                table = open_table(named, cache=cache, stamp=stamp)
             match = Match(*on)
-            table = source.read(used_columns(source, fields, match))
+            table = table.only(used_columns(table, fields, match))
             pipeline = None if first is None else first.pipeline
             rows = TableRows(table, fields, match, pipeline, beside)
         except (ValueError, OSError) as error:
             raise SpecError(f"{where}: {error}") from error
         if len(rows) != node.get("nrows", len(rows)):
             raise SpecError(
-                f"{where}: {source.title}: expected {node['nrows']} rows, found {len(rows)}; join "
+                f"{where}: {table.name}: expected {node['nrows']} rows, found {len(rows)}; join "
                 "the table again"
             )
         return rows

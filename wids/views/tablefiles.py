@@ -18,7 +18,8 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path, PurePosixPath
 from tokenize import TokenError
@@ -42,6 +43,7 @@ from wids.base.urls import (
     scheme_of,
     without_query,
 )
+from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.transport import AbsentError
 from wids.reading.ragged import RaggedText, pack
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
 
-__all__ = ["TableSource", "beside_shards", "is_table", "table_beside", "table_source"]
+__all__ = ["beside_shards", "is_table", "open_table", "table_beside"]
 
 # A larger Parquet or CSV file is unpacked once, into a file that all processes map.
 MOST_HELD_NBYTES = 64 << 20
@@ -61,27 +63,6 @@ _FETCHED_AT_ONCE = 8
 _INTEGER = r"^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _LEADING_ZERO = r"^-?0[0-9]"
-
-
-@dataclass
-class TableSource:
-    """Table whose columns are not read yet.
-
-    Attributes:
-        names: Names of its columns.
-        read: Function that reads some of them.
-        title: What messages call it.
-        in_order: Whether its rows are in the order of the samples, as those of an array.
-        stamp: That of its file or files; None for one in memory.
-        lacking: A warning of columns that only some of several tables have.
-    """
-
-    names: list[str]
-    read: Callable[[Sequence[str]], Table]
-    title: str = "the table"
-    in_order: bool = False
-    stamp: FileStamp | None = None
-    lacking: str = ""
 
 
 def is_table(source: Any) -> bool:
@@ -92,10 +73,10 @@ def is_table(source: Any) -> bool:
     return home in {"pandas", "pyarrow", "polars"} or hasattr(source, "__arrow_c_stream__")
 
 
-def table_source(
+def open_table(
     source: Any, *, cache: ShardCache | None = None, stamp: FileStamp | None = None
-) -> TableSource:
-    """Open a table.
+) -> Table:
+    """Open a table, of which no column is read yet.
 
     Args:
         source: Path or URL of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file; a
@@ -111,32 +92,31 @@ def table_source(
         ModuleNotFoundError: pyarrow is needed and not installed.
     """
     if isinstance(source, str | os.PathLike):
-        return _file_source(source, cache, stamp)
+        return _in_file(source, cache, stamp)
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
     if isinstance(source, Mapping):
         columns = {str(name): Column([_piece_of(each)]) for name, each in source.items()}
-        whole = Table(columns)  # which checks that their lengths agree
-
-        def read(names: Sequence[str]) -> Table:
-            return Table({name: whole.columns[name] for name in names})
-
-        return TableSource(list(columns), read, in_order=in_order)
+        table = Table.of(columns)
+        table.only(table.names)  # which checks that their lengths agree
+        table.in_order = in_order
+        return table
     frame = _arrow_of_frame(source)
 
-    def of_frame(names: Sequence[str]) -> Table:
+    def read(names: Sequence[str]) -> dict[str, Column]:
         batches = frame.select(names).to_batches()
         for batch in batches:
             _checked_nbytes(batch, "the table")
-        return Table(_columns(map(_plain_batch, batches), names))
+        return _columns(map(_plain_batch, batches), names)
 
-    return TableSource(frame.column_names, of_frame)
+    return Table(frame.column_names, read)
 
 
-def _file_source(
+def _in_file(
     source: str | os.PathLike[str], cache: ShardCache | None, stamp: FileStamp | None = None
-) -> TableSource:
+) -> Table:
+    """Open a table by its path or URL."""
     location, is_relative = os.fspath(source), False
     if not isinstance(source, str) or is_local(source):
         path = Path(source) if isinstance(source, os.PathLike) else local_path(location)
@@ -169,13 +149,6 @@ def _fetched(location: str, cache: ShardCache | None) -> Path:
     return cache.get_table(location)
 
 
-def _reopened(
-    location: str, cache: ShardCache | None, stamp: FileStamp, names: Sequence[str]
-) -> Table:
-    """Open a table by the location that another process pickled."""
-    return _file_source(location, cache, stamp).read(names)
-
-
 class _File(NamedTuple):
     """A file of a table on this machine.
 
@@ -191,14 +164,14 @@ class _File(NamedTuple):
     origin: Origin
     cache: ShardCache | None
 
-    def source(
+    def table(
         self,
         names: list[str],
         columns: Callable[[Sequence[str]], Mapping[str, Column]],
         *,
         in_order: bool = False,
-    ) -> TableSource:
-        """Return what reads the file.
+    ) -> Table:
+        """Return the table in the file.
 
         Args:
             names: Names of its columns.
@@ -209,12 +182,12 @@ class _File(NamedTuple):
             raise ValueError(f"{self.title}: expected columns with distinct names, got {names}")
         location, stamp, *_ = self.origin
 
-        def read(wanted: Sequence[str]) -> Table:
+        def read(wanted: Sequence[str]) -> Mapping[str, Column]:
             _fetched(location, self.cache)  # it may have been evicted
-            reopen = (_reopened, location, self.cache, stamp, list(wanted))
-            return Table(columns(wanted), self.origin, reopen)
+            return columns(wanted)
 
-        return TableSource(names, read, self.title, in_order, stamp)
+        reopen = partial(_in_file, location, self.cache, stamp)
+        return Table(names, read, self.origin, in_order=in_order, reopen=reopen)
 
     def columns(
         self, names: Sequence[str], nbytes: int, batches: Callable[[], Iterable[Any]]
@@ -327,7 +300,7 @@ def _columns(batches: Iterable[Any], names: Sequence[str]) -> dict[str, Column]:
 # Parquet.
 
 
-def _open_parquet(file: _File) -> TableSource:
+def _open_parquet(file: _File) -> Table:
     parquet, arrow = load("pyarrow.parquet", "parquet"), load("pyarrow", "parquet")
     try:
         names = parquet.read_schema(file.path).names
@@ -347,7 +320,7 @@ def _open_parquet(file: _File) -> TableSource:
             wanted, nbytes, lambda: opened.iter_batches(num_rows, columns=list(wanted))
         )
 
-    return file.source(names, columns)
+    return file.table(names, columns)
 
 
 def _parquet_sizes(file: _File, opened: Any, names: Sequence[str]) -> tuple[int, int]:
@@ -457,7 +430,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 # Arrow.
 
 
-def _open_arrow(file: _File) -> TableSource:
+def _open_arrow(file: _File) -> Table:
     arrow = load("pyarrow", "parquet")
     try:
         messages = arrow.ipc.MessageReader.open_stream(_arrow_bytes(file.path))
@@ -479,7 +452,7 @@ def _open_arrow(file: _File) -> TableSource:
         is_compressed = nbytes > file.origin.stamp.nbytes
         return file.columns(names, nbytes if is_compressed else 0, table.to_batches)
 
-    return file.source(schema.names, columns)
+    return file.table(schema.names, columns)
 
 
 def _arrow_bytes(path: Path) -> Any:
@@ -535,7 +508,7 @@ def _flat_field(data: memoryview, table: int, number: int) -> int:
 # CSV.
 
 
-def _open_csv(file: _File) -> TableSource:
+def _open_csv(file: _File) -> Table:
     delimiter = "\t" if file.path.suffix.lower() == ".tsv" else ","
     with file.path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
         names = next(csv.reader(stream, delimiter=delimiter), [])
@@ -544,7 +517,7 @@ def _open_csv(file: _File) -> TableSource:
         found = _parsed_csv(file, delimiter, wanted)
         return file.columns(wanted, found.nbytes, found.to_batches)
 
-    return file.source(names, columns)
+    return file.table(names, columns)
 
 
 def _parsed_csv(file: _File, delimiter: str, names: Sequence[str]) -> Any:
@@ -601,7 +574,7 @@ def _are_exact(numbers: Any) -> bool:
 # Arrays, lists and frames.
 
 
-def _open_npy(file: _File) -> TableSource:
+def _open_npy(file: _File) -> Table:
     try:
         array = np.lib.format.open_memmap(file.path, "r")
     except (ValueError, OSError, TokenError) as error:
@@ -612,7 +585,7 @@ def _open_npy(file: _File) -> TableSource:
     stem = Path(location if is_local(location) else file_name(location)).stem
     # Arrays are fields of their own format, single numbers are values.
     arrays = _columns_of_array(array, stem if array.ndim == 1 else f"{stem}.npy")
-    return file.source(
+    return file.table(
         list(arrays),
         lambda names: {name: Column([_piece_of(arrays[name])]) for name in names},
         in_order=array.dtype.names is None,
@@ -672,7 +645,7 @@ def _arrow_of_frame(frame: Any) -> Any:
         ) from error
 
 
-_FILES: dict[str, Callable[[_File], TableSource]] = {
+_FILES: dict[str, Callable[[_File], Table]] = {
     ".parquet": _open_parquet,
     ".pq": _open_parquet,
     ".arrow": _open_arrow,
@@ -694,7 +667,8 @@ def beside_shards(
     missing: str,
     cache: ShardCache | None = None,
     stamp: FileStamp | None = None,
-) -> TableSource:
+    warned: bool = False,
+) -> Table:
     """Open the tables beside the shards of a dataset as one table.
 
     Args:
@@ -702,8 +676,9 @@ def beside_shards(
             the name of the shard without `.tar`.
         datasets: The datasets, each shard of which counts once.
         missing: "error", or something else to pass over shards without a table.
-        cache: As for `table_source`, like the following.
+        cache: As for `open_table`, like the following.
         stamp: What all files together must have.
+        warned: Whether to warn of columns that only some tables have.
 
     Returns:
         All rows, with the columns that all tables have.
@@ -740,44 +715,41 @@ def beside_shards(
             f'be {display_url(lost[0])}; missing="drop" leaves out samples without a row'
         )
     # One after the other: the next may evict a file that is not open yet.
-    sources = [_file_source(location, cache) for location in there]
-    found = _stamp_of_all(there, sources)
+    tables = [_in_file(location, cache) for location in there]
+    found = _stamp_of_all(tables)
     if stamp is not None and stamp.digest != found.digest:
         raise SpecError(
             f"{display_url(pattern)}: the tables beside the shards have changed since they were "
             "joined; join them again, or restore the files"
         )
-    names = [name for name in sources[0].names if all(name in source.names for source in sources)]
-
-    def read(wanted: Sequence[str]) -> Table:
-        tables = [source.read(wanted).columns for source in sources]
-        columns = {
-            name: Column([piece for table in tables for piece in table[name].stored])
-            for name in wanted
-        }
-        return Table(columns, Origin(pattern, found, is_pattern=True))
-
-    some = dict.fromkeys(name for source in sources for name in source.names if name not in names)
-    lacking = ""
-    if some:
+    names = [name for name in tables[0].names if all(name in table.names for table in tables)]
+    some = dict.fromkeys(name for table in tables for name in table.names if name not in names)
+    if some and warned:
         first = next(iter(some))
-        others = [source.title for source in sources if first not in source.names]
-        lacking = (
+        others = [table.name for table in tables if first not in table.names]
+        warn(
             f"join_tables: no sample gets {', '.join(map(repr, some)):.200}, which not all tables "
-            f"have; {len(others)} of {len(sources)} lack {first!r}, the first is {others[0]}; add "
+            f"have; {len(others)} of {len(tables)} lack {first!r}, the first is {others[0]}; add "
             "the column there, or name the wanted ones by fields="
         )
-    return TableSource(names, read, f"the tables {display_url(pattern)}", lacking=lacking)
+
+    def read(wanted: Sequence[str]) -> dict[str, Column]:
+        parts = [table.only(wanted).columns for table in tables]
+        return {
+            name: Column([piece for part in parts for piece in part[name].stored])
+            for name in wanted
+        }
+
+    return Table(names, read, Origin(pattern, found, is_pattern=True))
 
 
-def _stamp_of_all(locations: Sequence[str], sources: Sequence[TableSource]) -> FileStamp:
+def _stamp_of_all(tables: Sequence[Table]) -> FileStamp:
     """Return one stamp for several files, which depends on their names and contents."""
     nbytes, digest = 0, hashlib.sha256()
-    for location, source in zip(locations, sources, strict=True):
-        if source.stamp is not None:
-            nbytes += source.stamp.nbytes
-            line = f"{base_name(location)} {source.stamp.digest}\n"
-            digest.update(line.encode("utf-8", "surrogateescape"))
+    for origin in (table.origin for table in tables if table.origin is not None):
+        nbytes += origin.stamp.nbytes
+        line = f"{base_name(origin.location)} {origin.stamp.digest}\n"
+        digest.update(line.encode("utf-8", "surrogateescape"))
     return FileStamp(nbytes, digest.hexdigest())
 
 

@@ -362,50 +362,74 @@ class Origin(NamedTuple):
 
 
 class Table:
-    """Columns of one length.
+    """Columns of one length, some of which are read.
 
     A large one in memory is pickled as the path of a file, which lasts as long as the table.
 
     Args:
-        columns: By their names.
-        origin: Where it was read from; None for one that was always in memory.
-        reopen: Function and arguments that open the same table in another process; None to send
-            the columns there.
+        names: Names of all columns.
+        read: Function that reads some of them.
+        origin: Where it is read from; None if it was always in memory.
+        in_order: Whether its rows are in the order of the samples, as those of an array.
+        reopen: Function that opens the same table in another process; None to send the columns
+            there.
 
     Attributes:
-        columns, origin: As given.
-        num_rows: Number of values in each.
+        names, origin, in_order: As given.
+        columns: Those that are read, by their names.
+        num_rows: Number of values in each of these.
         name: What messages call it: its location without credentials, or "the table".
-
-    Raises:
-        ValueError: The columns have different lengths.
     """
 
     def __init__(
         self,
-        columns: Mapping[str, Column],
+        names: Sequence[str],
+        read: Callable[[Sequence[str]], Mapping[str, Column]],
         origin: Origin | None = None,
-        reopen: tuple[Any, ...] | None = None,
+        *,
+        in_order: bool = False,
+        reopen: Callable[[], Table] | None = None,
     ) -> None:
-        self.columns, self.origin = dict(columns), origin
+        self.names, self._read, self.origin = list(names), read, origin
+        self.in_order, self._reopen = in_order, reopen
         self.name = "the table" if origin is None else display_url(origin.location)
-        self._reopen = reopen
-        lengths = {name: len(column) for name, column in columns.items()}
+        self.columns: dict[str, Column] = {}
+        self.num_rows = 0
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Column], origin: Origin | None = None) -> Table:
+        """Return a table of columns that are read already.
+
+        Raises:
+            ValueError: They have different lengths.
+        """
+        return cls(list(columns), lambda names: {each: columns[each] for each in names}, origin)
+
+    def only(self, names: Sequence[str]) -> Table:
+        """Return the table with some of its columns, which are read.
+
+        Raises:
+            ValueError: They have different lengths, or the file is damaged.
+            OSError: It cannot be read.
+        """
+        found = Table(self.names, self._read, self.origin, reopen=self._reopen)
+        found.columns = dict(self._read(names))
+        lengths = {name: len(column) for name, column in found.columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"{self.name}: expected columns of one length, got {lengths}")
-        self.num_rows = next(iter(lengths.values()), 0)
+        found.num_rows = next(iter(lengths.values()), 0)
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._reopen is not None:
-            return self._reopen[0], self._reopen[1:]
-        buffers: list[pickle.PickleBuffer] = []
-        image = pickle.dumps(self.columns, 5, buffer_callback=buffers.append)
-        arrays = {f"{n}": np.asarray(each.raw()) for n, each in enumerate(buffers)}
-        if sum(array.nbytes for array in arrays.values()) <= _MOST_PICKLED_NBYTES:
-            return Table, (self.columns, self.origin)
-        path = shared_file(self, "wids-table-", None, arrays)
-        self._reopen = _of_file, image, str(path), self.origin
-        return self._reopen[0], self._reopen[1:]
+        if self._reopen is None:
+            buffers: list[pickle.PickleBuffer] = []
+            image = pickle.dumps(self.columns, 5, buffer_callback=buffers.append)
+            arrays = {f"{n}": np.asarray(each.raw()) for n, each in enumerate(buffers)}
+            if sum(array.nbytes for array in arrays.values()) <= _MOST_PICKLED_NBYTES:
+                return _again, (partial(Table.of, self.columns, self.origin), list(self.columns))
+            path = shared_file(self, "wids-table-", None, arrays)
+            self._reopen = partial(_of_file, image, str(path), self.origin)
+        return _again, (self._reopen, list(self.columns))
 
     def with_record(self, name: str, names: Sequence[str]) -> Table:
         """Return the table with one more column, of dicts with the values of other columns.
@@ -415,12 +439,18 @@ class Table:
             names: Names of the columns in it.
         """
         record = Column([_Records({each: self.columns[each] for each in names})])
-        reopen = (Table.with_record, self, name, list(names))
-        return Table({**self.columns, name: record}, self.origin, reopen)
+        columns = {**self.columns, name: record}
+        reopen = partial(self.with_record, name, list(names))
+        return Table(list(columns), lambda _: columns, self.origin, reopen=reopen).only(names)
+
+
+def _again(reopen: Callable[[], Table], names: Sequence[str]) -> Table:
+    """Return a table with the same columns in another process; unpickling calls this."""
+    return reopen().only(names)
 
 
 def _of_file(image: bytes, path: str, origin: Origin | None) -> Table:
-    """Return a table whose columns another process wrote to a file; unpickling calls this."""
+    """Return a table whose columns another process wrote to a file."""
     try:
         _, arrays = read_arrays(Path(path))
     except OSError as error:
@@ -430,7 +460,7 @@ def _of_file(image: bytes, path: str, origin: Origin | None) -> Table:
             "join it again"
         ) from error
     buffers = [arrays[f"{number}"].data for number in range(len(arrays))]
-    return Table(pickle.loads(image, buffers=buffers), origin)  # noqa: S301 (a part of a pickle)
+    return Table.of(pickle.loads(image, buffers=buffers), origin)  # noqa: S301 (part of a pickle)
 
 
 class Match(NamedTuple):

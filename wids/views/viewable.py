@@ -825,7 +825,7 @@ class Viewable(_Sequence):
         (2, 'two', ['zero', 'one', 'two'])
         """
         from wids.views.joining import cache_of, counterparts, joined_rows
-        from wids.views.tablefiles import is_table, table_source
+        from wids.views.tablefiles import is_table, open_table
 
         check_choice("missing", missing, ("error", "drop", "fill"))
         if rename is not None:
@@ -833,9 +833,9 @@ class Viewable(_Sequence):
         replace = check_flag("replace", replace)
         aligned = None if aligned is None else check_flag("aligned", aligned)
         if is_table(right):
-            source = table_source(right, cache=cache_of(self))
+            opened = open_table(right, cache=cache_of(self))
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-            rows, table = joined_rows(self, source, aligned=aligned, **how)
+            rows, table = joined_rows(self, opened, aligned=aligned, **how)
             step = Add(0, {}, replace, of_table=True)
             return self._joined(table, rows, step, missing)
         for old, new in (rename or {}).items():
@@ -888,11 +888,10 @@ class Viewable(_Sequence):
 
         check_choice("missing", missing, ("error", "drop", "fill"))
         datasets = datasets_in(self, joined=False)
-        source = beside_shards(pattern, datasets, missing=missing, cache=cache_of(self))
+        options: Any = {"missing": missing, "cache": cache_of(self), "warned": fields is None}
+        opened = beside_shards(pattern, datasets, **options)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-        rows, table = joined_rows(self, source, **how)
-        if fields is None and source.lacking:
-            warn(source.lacking)
+        rows, table = joined_rows(self, opened, **how)
         return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
 
     def _joined(self, right: Any, matches: Any, step: Add, missing: str) -> View:
