@@ -53,8 +53,9 @@ def run_lance():
     }
     lance.write_dataset(pa.table(columns), "x.lance", max_rows_per_file=25)
     export_lance("x.lance", "tables")
+    tables = sorted(map(str, Path("tables").glob("*.parquet")))
     subprocess.run(
-        [sys.executable, "-m", "wids", "import", "tables", "-o", "train-%06d.tar"], check=True
+        [sys.executable, "-m", "wids", "import", *tables, "-o", "train-%06d.tar"], check=True
     )
     dataset = wids.ShardListDataset("train.json", transformations="bytes")
     expect(len(dataset), COUNT, "samples")

@@ -7,6 +7,7 @@ share a name become one sample, even if several of them are images.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,17 +20,28 @@ from wids.importing.options import (
     Imported,
     ImportOptions,
     is_documentation,
-    split_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 
 MEDIA_SUFFIXES = tuple(
     suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
 )
+# Split names that the Hugging Face hub recognises in names.
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+}
 
 
 def folder_kind(folder: Path, options: ImportOptions) -> str:
@@ -87,11 +99,50 @@ def open_image_folder(sources: Sequence[str], options: ImportOptions) -> Importe
                 "--classes"
             )
     omissions = Omissions(strict=options.strict)
-    return Imported(
-        _classified(folder, names, omissions, rekeyed=options.rekeyed),
-        {"classes": names},
-        omissions=omissions,
-    )
+
+    def samples() -> Iterator[dict[str, Any]]:
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith(".") and not is_documentation(path.name):
+                omissions.add("hidden files and folders", str(path))
+            elif not path.is_dir() and not is_documentation(path.name):
+                omissions.add("files that lie in no class", str(path))
+        for number, name in enumerate(names):
+            if name in found:
+                yield from _samples_of_class(folder, name, number, omissions)
+            else:
+                omissions.add("classes without a folder", name)
+
+    return Imported(samples(), {"classes": names}, omissions=omissions)
+
+
+def _samples_of_class(
+    folder: Path, name: str, number: int, omissions: Omissions
+) -> Iterator[dict[str, Any]]:
+    paths = sorted(_walk(folder / name, omissions))
+    pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
+    pictures = pictures or [path for path in paths if _is_media(path)]
+    if not pictures:
+        omissions.add("classes without a picture", name)
+    stems = Counter(path.with_suffix("") for path in pictures)
+    beside = _grouped([path for path in paths if path not in set(pictures)], stems, omissions)
+    for path in pictures:
+        stem = path.with_suffix("")
+        files = beside.get(stem, {})
+        told = files[".cls"].read_text("utf-8").strip() if ".cls" in files else str(number)
+        if told != str(number):
+            raise ValueError(
+                f"{files['.cls']}: says the class {told!r:.40}, and its folder is class {number}; "
+                "--from samples takes the files as they are"
+            )
+        yield {
+            # The suffix is part of the key only where keys would be equal: `a.jpg` beside `a.png`.
+            "__key__": _key_of(folder, stem if stems[stem] == 1 else path),
+            path.suffix.lower(): path.read_bytes(),
+            ".cls": number,
+            ".json": {"class": name, "path": path.relative_to(folder).as_posix()},
+            # A file of the user replaces the field that would be made here.
+            **{extension: each.read_bytes() for extension, each in files.items()},
+        }
 
 
 def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
@@ -116,8 +167,11 @@ def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
     stems = {path.with_suffix("") for path in filter(_is_media, paths)}
     groups = _grouped(paths, stems or {path.with_suffix("") for path in paths}, omissions)
     samples = (
-        {"__key__": key, **{extension: path.read_bytes() for extension, path in group.items()}}
-        for key, group in _keyed(folder, groups, rekeyed=options.rekeyed).items()
+        {
+            "__key__": _key_of(folder, stem),
+            **{extension: path.read_bytes() for extension, path in group.items()},
+        }
+        for stem, group in groups.items()
     )
     return Imported(samples, omissions=omissions)
 
@@ -136,7 +190,7 @@ def _chosen_split(folder: Path, options: ImportOptions) -> Path:
 
 def _check_classes(folder: Path, found: list[str], options: ImportOptions) -> None:
     """Raise ValueError if the folders may not be classes, or if another split has others."""
-    parts = [name for name in found if split_of(name)]
+    parts = [name for name in found if _split_of(name)]
     # A class may be called "train". If there is a "val" as well, both are most likely splits, and
     # so is a folder of folders alone.
     only_folders = [
@@ -144,7 +198,7 @@ def _check_classes(folder: Path, found: list[str], options: ImportOptions) -> No
         for name in (found if len(found) == 1 else parts)
         if _subfolders(folder / name) and not any(map(_is_media, _visible(folder / name)))
     ]
-    if len(parts) == len(found) or len(set(map(split_of, parts))) > 1 or only_folders:
+    if len(parts) == len(found) or len(set(map(_split_of, parts))) > 1 or only_folders:
         first = (parts or only_folders)[0]
         raise ValueError(
             f"{folder}: {', '.join(parts or only_folders)} may be parts of a dataset or classes; "
@@ -155,7 +209,7 @@ def _check_classes(folder: Path, found: list[str], options: ImportOptions) -> No
         return
     for other in _subfolders(folder.parent):
         names = [each.name for each in _subfolders(other)]
-        if names and names != found and split_of(other.name):
+        if names and names != found and _split_of(other.name):
             lone = min(set(names) ^ set(found))
             where = (folder if lone in found else other).name
             raise ValueError(
@@ -165,55 +219,8 @@ def _check_classes(folder: Path, found: list[str], options: ImportOptions) -> No
             )
 
 
-def _classified(
-    folder: Path, names: list[str], omissions: Omissions, *, rekeyed: bool
-) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.iterdir()):
-        if is_documentation(path.name):
-            continue
-        if path.name.startswith("."):
-            omissions.add("hidden files and folders", str(path))
-        elif not path.is_dir():
-            omissions.add("files that lie in no class", str(path))
-    for number, name in enumerate(names):
-        if not (folder / name).is_dir():
-            omissions.add("classes without a folder", name)
-            continue
-        paths = sorted(_walk(folder / name, omissions))
-        pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
-        pictures = pictures or [path for path in paths if _is_media(path)]
-        if not pictures:
-            omissions.add("classes without a picture", name)
-        others = [path for path in paths if path not in set(pictures)]
-        beside = _grouped(others, {path.with_suffix("") for path in pictures}, omissions)
-        stems = Counter(path.with_suffix("") for path in pictures)
-        # The suffix is part of the key only where keys would be equal: `a.jpg` beside `a.png`.
-        keyed = {
-            path.with_suffix("") if stems[path.with_suffix("")] == 1 else path: {"": path}
-            for path in pictures
-        }
-        for key, group in _keyed(folder, keyed, rekeyed=rekeyed).items():
-            path = group[""]
-            origin = {"class": name, "path": path.relative_to(folder).as_posix()}
-            files = beside.get(path.with_suffix(""), {})
-            told = files[".cls"].read_text("utf-8").strip() if ".cls" in files else str(number)
-            if told != str(number):
-                raise ValueError(
-                    f"{files['.cls']}: says the class {told!r:.40}, and its folder is class "
-                    f"{number}; --from samples takes the files as they are"
-                )
-            # A file of the user replaces the field that would be made here.
-            yield {
-                "__key__": key,
-                path.suffix.lower(): path.read_bytes(),
-                ".cls": number,
-                ".json": origin,
-                **{extension: each.read_bytes() for extension, each in files.items()},
-            }
-
-
 def _grouped(
-    paths: Sequence[Path], stems: set[Path], omissions: Omissions
+    paths: Iterable[Path], stems: Collection[Path], omissions: Omissions
 ) -> dict[Path, dict[str, Path]]:
     """Group files by the names that they share: stem to extension to file."""
     groups: dict[Path, dict[str, Path]] = {}
@@ -234,25 +241,14 @@ def _grouped(
     return groups
 
 
-def _keyed(
-    folder: Path, groups: dict[Path, dict[str, Path]], *, rekeyed: bool
-) -> dict[str, dict[str, Path]]:
-    """Name the groups of files by their keys.
+def _key_of(folder: Path, path: Path) -> str:
+    return clean_key(path.relative_to(folder).as_posix())
 
-    Raises:
-        ValueError: Two have the same key, and they are not numbered afterwards.
-    """
-    keyed: dict[str, dict[str, Path]] = {}
-    for number, (stem, group) in enumerate(groups.items()):
-        key = f"{number:09d}" if rekeyed else clean_key(stem.relative_to(folder).as_posix())
-        if key in keyed:
-            first, second = (next(iter(each.values())) for each in (keyed[key], group))
-            raise ValueError(
-                f"{first} and {second} both get the key {key!r}, since the last part of a key has "
-                "no dots; rename one of them, or number the samples (--rekey)"
-            )
-        keyed[key] = group
-    return keyed
+
+def _split_of(name: str) -> str:
+    """Return the split that the name of a folder means, such as `val2017`; "" if it means none."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), "")
 
 
 def _is_media(path: Path) -> bool:

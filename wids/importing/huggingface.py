@@ -8,47 +8,15 @@ from typing import TYPE_CHECKING, Any
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.layout import ColumnMapping
-from wids.importing.options import Imported, ImportOptions, choose_split
-from wids.importing.tables import MEDIA, Columns
+from wids.importing.options import Imported, ImportOptions
+from wids.importing.tables import MEDIA, as_in_spec, columns_of_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["is_saved_dataset", "load_saved", "open_huggingface", "open_saved"]
+__all__ = ["open_huggingface", "open_saved"]
 
-_FILES = ("dataset_info.json", "dataset_dict.json")  # `save_to_disk` leaves one of them
-
-
-def is_saved_dataset(folder: Path) -> bool:
-    """Return whether a folder was made by `Dataset.save_to_disk`."""
-    return any((folder / name).is_file() for name in _FILES)
-
-
-def load_saved(source: str, split: str | None = None) -> Any:
-    """Load a dataset with the library `datasets`.
-
-    Args:
-        source: A folder written by `save_to_disk`, or a name for `datasets.load_dataset`.
-        split: The split; required if there are several.
-
-    Raises:
-        ModuleNotFoundError: `datasets` is not installed.
-        ValueError: There are several splits, and none or an unknown one is named; or `datasets`
-            cannot load it.
-    """
-    datasets = load("datasets", "huggingface")
-    saved = Path(source).is_dir() and is_saved_dataset(Path(source))
-    try:
-        dataset = datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
-    except (LookupError, TypeError) as error:
-        # What `datasets` raises for a folder of its own that has no rows or was damaged.
-        raise ValueError(
-            f"{source}: the library datasets cannot load it ({type(error).__name__}: {error}); "
-            "save it again, with at least one row"
-        ) from error
-    if not isinstance(dataset, dict):
-        return dataset
-    return dataset[choose_split(dataset, split, source)]
+_SAVED = ("dataset_info.json", "dataset_dict.json")  # `save_to_disk` leaves one of them
 
 
 def open_saved(sources: Sequence[str], options: ImportOptions) -> Imported:
@@ -56,15 +24,35 @@ def open_saved(sources: Sequence[str], options: ImportOptions) -> Imported:
 
     Args:
         sources: The folder or name.
-        options: `split` names the split; `fields` and `key` as for `open_huggingface`.
+        options: `split` names the split, which is required if there are several; `fields` and `key`
+            as for `open_huggingface`.
 
     Raises:
         ModuleNotFoundError: `datasets` is not installed.
-        ValueError: There are several splits, and none or an unknown one is named.
+        ValueError: There are several splits, and none or an unknown one is named; or `datasets`
+            cannot load it.
     """
-    dataset = load_saved(sources[0], options.split)
-    root = None if options.allow_outside else Path(sources[0]).expanduser()
-    return _opened(dataset, options, root)
+    datasets = load("datasets", "huggingface")
+    source, folder = sources[0], Path(sources[0]).expanduser()
+    try:
+        if any((folder / name).is_file() for name in _SAVED):
+            dataset = datasets.load_from_disk(str(folder))
+        else:
+            dataset = datasets.load_dataset(source)
+    except (LookupError, TypeError) as error:
+        # What `datasets` raises for a folder of its own that has no rows or was damaged.
+        raise ValueError(
+            f"{source}: the library datasets cannot load it ({type(error).__name__}: {error}); "
+            "save it again, with at least one row"
+        ) from error
+    if isinstance(dataset, dict):
+        split = next(iter(dataset)) if len(dataset) == 1 and not options.split else options.split
+        if split not in dataset:
+            raise ValueError(
+                f"{source}: expected --split with one of {', '.join(dataset)}, got {split!r}"
+            )
+        dataset = dataset[split]
+    return _opened(dataset, options, None if options.allow_outside else folder)
 
 
 def open_huggingface(
@@ -107,32 +95,24 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
         if type(feature).__name__ in MEDIA:
             # Decoding and encoding again would lose quality and take far longer.
             dataset = dataset.cast_column(name, type(feature)(decode=False))
-    # A column of integers that is a class only by its name has no class names.
-    columns = Columns.of_schema(features.arrow_schema, "the dataset")
-    classes = columns.classes
-    kinds = dict.fromkeys(columns.names, "plain") | columns.kinds
-    layout = ColumnMapping(kinds, options, "the dataset", omissions)
+    columns = columns_of_schema(features.arrow_schema, "the dataset")
+    layout = ColumnMapping(columns.kinds, options, "the dataset", omissions)
+    info = dataset.info
     told = {
-        "info": dataset.info.description,
-        "license": dataset.info.license,
-        "citation": dataset.info.citation,
-        "homepage": dataset.info.homepage,
+        "info": info.description,
+        "license": info.license,
+        "citation": info.citation,
+        "homepage": info.homepage,
+        "classes": as_in_spec(columns.classes),
     }
-    header = {name: text for name, text in told.items() if text}
-    if classes:
-        header["classes"] = next(iter(classes.values())) if len(classes) == 1 else classes
-    total = len(dataset) if hasattr(dataset, "__len__") else None
-    # Without a format, rows have Python values in place of the user's tensors.
-    dataset = dataset.with_format(None)
-    samples = _samples(dataset, columns, layout, root)
-    return Imported(samples, header, total, omissions=omissions)
-
-
-def _samples(
-    dataset: Any, columns: Columns, layout: ColumnMapping, root: Path | None
-) -> Iterator[dict[str, Any]]:
-    for number, row in enumerate(dataset):
-        values: dict[str, Any] = {}
-        for name, cell in row.items():
-            values |= columns.value(name, cell, Path(), f"the dataset: row {number}", root)
-        yield layout.sample(number, values)
+    samples = (
+        layout.sample(number, columns.values(row, Path(), f"the dataset: row {number}", root))
+        # Without a format, rows have Python values in place of the user's tensors.
+        for number, row in enumerate(dataset.with_format(None))
+    )
+    return Imported(
+        samples,
+        {name: value for name, value in told.items() if value},
+        len(dataset) if hasattr(dataset, "__len__") else None,
+        omissions=omissions,
+    )

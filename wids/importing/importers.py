@@ -6,7 +6,6 @@ A new format is a module with a function from paths and options to an `Imported`
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from fnmatch import fnmatch
 from importlib import import_module
@@ -19,27 +18,12 @@ from wids.importing.options import Imported, ImportOptions, is_documentation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "IMPORTERS",
-    "Importer",
-    "importer_for",
-    "open_source",
-    "table_files",
-    "tfrecord_files",
-]
+__all__ = ["IMPORTERS", "TFRECORDS", "Importer", "files_in", "importer_for", "open_source"]
 
-_OPTION_OF = {
-    "fields": "--field",
-    "files": "--file",
-    "rekeyed": "--rekey",
-}
+# Options of the command whose names are not those of the attributes of `ImportOptions`.
+_OPTION_OF = {"fields": "--field", "files": "--file", "rekeyed": "--rekey"}
 _ALWAYS = {"rekeyed", "strict"}
-_TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
-_TFRECORDS = ("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrecord*-*")
-# Paths of tables in a repository of the Hugging Face hub, in folders of splits and configurations.
-_TABLE_FOLDERS = re.compile(r"data|default|train|training|val|valid|validation|dev|test|testing")
-# Names of the table that describes the images of a folder.
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+TFRECORDS = ("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrecord*-*")
 
 
 @dataclass(frozen=True)
@@ -49,12 +33,11 @@ class Importer:
     Attributes:
         kind: Its name, as `--from` takes it.
         opener: Module and function that open such sources, imported when they are needed.
-        files: Patterns of the names of its files.
+        files: Patterns of the names of its files; none if files of any name are its.
         marks: A folder is of this kind if it has a file that matches one of these patterns; by
             default `files`.
         takes: Names of the attributes of `ImportOptions` that it uses.
         several: Whether several sources can be opened as one.
-        counts_files: Whether the importer itself counts the files of a folder that it does not use.
     """
 
     kind: str
@@ -63,10 +46,9 @@ class Importer:
     marks: tuple[str, ...] = ()
     takes: frozenset[str] = frozenset()
     several: bool = False
-    counts_files: bool = False
 
     def open(self, sources: Sequence[str], options: ImportOptions) -> Imported:
-        """Open sources of this kind.
+        """Open sources of this kind, and count what their folders have besides its files.
 
         Raises:
             ValueError: An option does not apply to this kind, or there are several sources.
@@ -86,23 +68,17 @@ class Importer:
             )
         module, _, function = self.opener.partition(":")
         imported: Imported = getattr(import_module(module), function)(sources, options)
-        for source in sources:
-            self._note_other_files(source, imported)
+        for source in sources if self.files else ():
+            folder = Path(source).expanduser()
+            for entry in sorted(folder.iterdir()) if is_local(source) and folder.is_dir() else ():
+                if entry.name.startswith(".") or is_documentation(entry.name):
+                    continue
+                if entry.is_dir():
+                    if "split" not in self.takes:  # its folders are splits, and one was chosen
+                        imported.omissions.add("folders that are not searched", str(entry))
+                elif not _matches(entry.name, self.files):
+                    imported.omissions.add("files of another kind", str(entry))
         return imported
-
-    def _note_other_files(self, source: str, imported: Imported) -> None:
-        """Count files and folders in a source folder that its importer does not read."""
-        folder = Path(source).expanduser()
-        if self.counts_files or not is_local(source) or not folder.is_dir():
-            return
-        for entry in sorted(folder.iterdir()):
-            if entry.name.startswith(".") or is_documentation(entry.name):
-                continue
-            if entry.is_dir():
-                if "split" not in self.takes:  # its folders are splits, and one was chosen
-                    imported.omissions.add("folders that are not searched", str(entry))
-            elif not _matches(entry.name, (*self.files, *self.marks)):
-                imported.omissions.add("files of another kind", str(entry))
 
 
 IMPORTERS = (
@@ -130,7 +106,7 @@ IMPORTERS = (
     Importer(
         "tfrecord",
         "wids.importing.tfrecord:open_tfrecords",
-        _TFRECORDS,
+        TFRECORDS,
         takes=frozenset({"fields", "key"}),
         several=True,
     ),
@@ -146,23 +122,16 @@ IMPORTERS = (
     Importer(
         "table",
         "wids.importing.tables:open_tables",
-        _TABLES,
-        takes=frozenset({"fields", "files", "key", "classes", "split", "allow_outside"}),
+        ("*.csv", "*.tsv", "*.jsonl", "*.parquet"),
+        takes=frozenset({"fields", "files", "key", "classes", "allow_outside"}),
         several=True,
-        counts_files=True,
     ),
     Importer(
         "imagefolder",
         "wids.importing.folders:open_image_folder",
-        counts_files=True,
         takes=frozenset({"classes", "split"}),
     ),
-    Importer(
-        "samples",
-        "wids.importing.folders:open_samples",
-        takes=frozenset({"split"}),
-        counts_files=True,
-    ),
+    Importer("samples", "wids.importing.folders:open_samples", takes=frozenset({"split"})),
 )
 
 
@@ -199,65 +168,51 @@ def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
         return _named("webdataset")
     path = Path(source).expanduser()
     if is_local(source) and path.is_dir():
-        names = _names_in(path)
         for importer in IMPORTERS:
             marks = importer.marks or importer.files
-            found = next((name for name in names if _matches(name, marks)), None)
-            if found is None:
-                continue
-            if importer.kind == "table":
-                _check_described(path, names, found)
-            return importer
+            found = files_in(path, marks)
+            if importer.kind == "table" and (path / "data").is_dir():  # as on Hugging Face's hub
+                found += files_in(path / "data", marks)
+            if found and importer.kind == "table":
+                raise ValueError(
+                    f"{found[0]}: is a table in a folder; name the tables themselves, as in wids "
+                    f"import {found[0].with_stem('*')}, or say --from imagefolder (or samples) if "
+                    "they do not matter"
+                )
+            if found:
+                return importer
         from wids.importing.folders import folder_kind
 
         return _named(folder_kind(path, options or ImportOptions()))
-    name = source.lower()
     for importer in IMPORTERS:
-        if _matches(name, importer.files) and not name.endswith(".json"):
+        if _matches(source, importer.files) and not source.lower().endswith(".json"):
             return importer
     if is_local(source) and not path.exists():
         raise FileNotFoundError(f"{source}: no such file or folder")
     raise ValueError(
         f"{source}: unknown kind of source; expected a folder of images by class or of samples, "
-        f"a table ({', '.join(_TABLES)}), TFRecords, an LMDB or a tar; name the kind with --from"
+        f"a table ({', '.join(_named('table').files)}), TFRecords, an LMDB or a tar; name the kind "
+        "with --from"
     )
 
 
-def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
-    """Raise ValueError for a table beside images, unless its name is that of their metadata."""
-    from wids.importing.folders import MEDIA_SUFFIXES
+def files_in(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    """Return the files of a folder whose names match one of some patterns, sorted.
 
-    if Path(table).name.lower() in _METADATA:
-        return
-    picture = next((name for name in names if name.lower().endswith(MEDIA_SUFFIXES)), None)
-    if picture is not None or any(
-        entry.is_dir() and not entry.name.startswith(".") and not _is_table_folder(entry)
-        for entry in folder.iterdir()
-    ):
-        raise ValueError(
-            f"{folder}: contains {table} beside images or folders; name the table itself if it "
-            "lists the images, or say --from imagefolder (or samples) if it does not matter"
-        )
-
-
-def _is_table_folder(folder: Path) -> bool:
-    return _TABLE_FOLDERS.fullmatch(folder.name.lower()) is not None
-
-
-def _names_in(folder: Path, above: str = "") -> list[str]:
-    """Return the files of a folder, and the tables in subfolders of a Hugging Face repository."""
-    names = []
-    for entry in sorted(folder.iterdir()):
-        if entry.is_symlink() and not entry.exists():  # the cache of the hub consists of links
+    Raises:
+        FileNotFoundError: One is a link whose target does not exist.
+    """
+    found = [
+        entry
+        for entry in sorted(folder.iterdir())
+        if _matches(entry.name, patterns) and not entry.name.startswith(".") and not entry.is_dir()
+    ]
+    for entry in found:
+        if not entry.exists():
             raise FileNotFoundError(
                 f"{entry}: the target of this link does not exist; correct or remove the link"
             )
-        if entry.is_file() and not entry.name.startswith("."):
-            names.append(f"{above}{entry.name}")
-        elif entry.is_dir() and _is_table_folder(entry) and above.count("/") < 2:
-            below = _names_in(entry, f"{above}{entry.name}/")
-            names += [name for name in below if _matches(name, _TABLES)]
-    return names
+    return [entry for entry in found if entry.is_file()]
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
@@ -275,20 +230,3 @@ def _named(kind: str) -> Importer:
 
 def _option(name: str) -> str:
     return _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
-
-
-def tfrecord_files(sources: Iterable[str | Path]) -> list[Path]:
-    """Return the TFRecord files of sources, those of a folder sorted."""
-    paths: list[Path] = []
-    for source in sources:
-        path = Path(source).expanduser()
-        inside = path.is_dir()
-        paths += (
-            [path / n for n in _names_in(path) if _matches(n, _TFRECORDS)] if inside else [path]
-        )
-    return paths
-
-
-def table_files(folder: Path) -> list[Path]:
-    """Return the tables of a folder, and those in subfolders of a Hugging Face repository."""
-    return [folder / name for name in _names_in(folder) if _matches(name, _TABLES)]

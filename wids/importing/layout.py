@@ -202,19 +202,16 @@ class ColumnMapping:
         self._kinds = dict(kinds)
         self._where = where
         self._fields = {name: f".{text.lstrip('.')}" for name, text in options.fields.items()}
-        for name in (*self._fields, *([] if options.key is None else [options.key])):
+        keys = [] if options.key is None else [options.key]
+        for name in (*self._fields, *keys, *(options.files or ())):
             if name not in kinds:
-                columns = ", ".join(kinds) or "none"
                 raise ValueError(
-                    f"{where}: its first row has no column {name!r}; its columns are {columns}"
+                    f"{where}: its first row has no column {name!r}; its columns are "
+                    f"{', '.join(kinds) or 'none'}"
                 )
-        self._key = options.key
-        if options.rekeyed:
-            self._key = None
-        elif self._key is None:
-            self._key = next((name for name in KEY_COLUMNS if kinds.get(name) == "plain"), None)
-        counts = Counter(kinds.values())
-        self._alone = {name for name, kind in kinds.items() if counts[kind] == 1}
+        usual = (name for name in KEY_COLUMNS if kinds.get(name) == "plain")
+        self._key = None if options.rekeyed else options.key or next(usual, None)
+        self._counts = Counter(kinds.values())
 
     def sample(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sample of a row.
@@ -226,70 +223,70 @@ class ColumnMapping:
         Raises:
             ValueError: Two columns would become one field, or the row has no key.
         """
-        key = self._key_of(number, row)
+        where = f"{self._where}: sample {number}"
+        key = f"{number:09d}" if self._key is None else self._key_in(row, where)
         sample: dict[str, Any] = {"__key__": key}
         rest: dict[str, Any] = {}
-        for name, value in row.items():
+        for name in dict.fromkeys((*self._kinds, *row)):
+            value, kind = row.get(name), self._kinds.get(name, "plain")
             if name == self._key and name not in self._fields:
                 if str(value) != key:  # its dots were replaced, so that the value is kept
                     rest[name] = str(value)
                 continue
-            fields = self._fields_of(name, value)
-            if fields is None:
+            if value is None:
+                if kind != "plain" or name in self._fields:
+                    what = f"samples without a value in the column {name!r}"
+                    self._omissions.add(what, key)
+                elif name in row:
+                    rest[name] = None
+                continue
+            fields = self._fields_of(name, kind, value)
+            if not fields:
                 rest[name] = _as_json(value)
-            for extension, data in fields or ():
+            for extension, data in fields:
                 if extension in sample:
                     raise ValueError(
-                        f"{self._where}: sample {number}: the column {name!r} becomes "
-                        f"{extension!r}, as another does; name one with --field {name}=EXT"
+                        f"{where}: the column {name!r} becomes {extension!r}, as another does; "
+                        f"name one with --field {name}=EXT"
                     )
                 sample[extension] = data
-        for name, kind in self._kinds.items():
-            if row.get(name) is None and (kind != "plain" or name in self._fields):
-                self._omissions.add(f"samples without a value in the column {name!r}", key)
         if rest and ".json" not in sample:
             sample[".json"] = rest
         elif self._key is not None and rest.keys() == {self._key}:
             self._omissions.add("keys whose dots became '_'", rest[self._key])
         elif rest:
             raise ValueError(
-                f"{self._where}: sample {number}: the columns {', '.join(rest)} would become "
-                "'.json', as another does; name that one with --field, as in meta=meta.json"
+                f"{where}: the columns {', '.join(rest)} would become '.json', as another does; "
+                "name that one with --field, as in meta=meta.json"
             )
         return sample
 
-    def _key_of(self, number: int, row: Mapping[str, Any]) -> str:
-        if self._key is None:
-            return f"{number:09d}"
-        value = row.get(self._key)
+    def _key_in(self, row: Mapping[str, Any], where: str) -> str:
+        value = row.get(str(self._key))
         if isinstance(value, bool) or not isinstance(value, str | int | np.integer) or value == "":
             raise ValueError(
-                f"{self._where}: sample {number}: the key column {self._key!r} holds {value!r:.60};"
-                " expected a text or a whole number in each row"
+                f"{where}: the key column {self._key!r} holds {value!r:.60}; expected a text or a "
+                "whole number in each row"
             )
         return clean_key(str(value))
 
-    def _fields_of(self, name: str, value: Any) -> list[tuple[str, Any]] | None:
-        """Return the fields of a value, none if it is missing; None for a value of the JSON."""
-        kind = self._kinds.get(name, "plain")
-        blobs = value if isinstance(value, list) and value else [value]
+    def _fields_of(self, name: str, kind: str, value: Any) -> list[tuple[str, Any]]:
+        """Return the extensions and values that a value becomes; none for one of the JSON."""
+        blobs = value if isinstance(value, list) else [value]
         if not all(isinstance(each, Blob) for each in blobs):
             blobs = []
-        if value is None:
-            return None if kind == "plain" and name not in self._fields else []
         if name in self._fields and len(blobs) < 2:
             extension = self._fields[name]
             return [(extension, blobs[0].data if blobs else _as_field(value, extension))]
-        # Bytes in a column of texts, such as text that is not UTF-8, keep its name.
-        alone = name in self._alone and kind != "plain"
         word = re.sub(r"[^\w-]+", "_", name).strip("_") or "column"
-        stem = "" if alone else f".{word}"
+        # Bytes in a column of texts, such as text that is not UTF-8, keep its name.
+        stem = "" if kind != "plain" and self._counts[kind] == 1 else f".{word}"
         if isinstance(value, list) and blobs:
             return [(f".{word}.{i:03d}{blob.suffix}", blob.data) for i, blob in enumerate(blobs)]
         if blobs:
             return [(stem + value.suffix, value.data)]
         if kind != "label":
-            return None
+            return []
         if not isinstance(value, int | np.integer):
             raise ValueError(  # noqa: TRY004 (of data)
                 f"{self._where}: the column {name!r} is taken for a class, one whole number, and "

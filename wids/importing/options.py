@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.omissions import Omissions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from wids.tar.grouping import Grouping, KeyRule
 
@@ -18,10 +18,8 @@ __all__ = [
     "SORTED_CLASSES",
     "ImportOptions",
     "Imported",
-    "choose_split",
     "count_missing_parts",
     "is_documentation",
-    "split_of",
 ]
 
 SORTED_CLASSES = "auto"  # value of `--classes`: the names that occur, sorted
@@ -34,18 +32,6 @@ _DOCUMENTATION = re.compile(
 _DOCUMENTATION_SUFFIXES = {"", ".md", ".txt", ".rst", ".html", ".pdf", ".cff", ".bib"}
 _LEFT_BEHIND = {".ds_store", "thumbs.db", "desktop.ini", ".gitattributes", ".gitignore"}
 _NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)", re.DOTALL)
-# Split names that the Hugging Face hub recognises in file names.
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-}
 
 
 @dataclass(frozen=True)
@@ -134,35 +120,3 @@ def count_missing_parts(paths: Iterable[PurePath], omissions: Omissions) -> None
             first = next(number for number in range(len(numbers) + 1) if number not in numbers)
             example = f"{start}-{first:0{len(total)}d}-of-{total}{end}"
             omissions.add("files missing from a numbered set", example, missing)
-
-
-def split_of(name: str) -> str:
-    """Return the split named in a file or folder name; "" if there is none.
-
-    >>> split_of("data/train-00000-of-00002.parquet"), split_of("dev.csv"), split_of("captions.csv")
-    ('train', 'validation', '')
-    >>> split_of("val2017")
-    'validation'
-    """
-    # The first of several words counts: the name of a folder is more reliable than that of a file.
-    words = re.findall(r"[a-z]+", name.lower())
-    return next((_SPLITS[word] for word in words if word in _SPLITS), "")
-
-
-def choose_split(found: Collection[str], wanted: str | None, where: str) -> str:
-    """Return the split to import.
-
-    Args:
-        found: The splits of the source.
-        wanted: The requested split; required if there are several.
-        where: Name of the source, for messages.
-
-    Raises:
-        ValueError: There are several splits and none was requested, or an unknown one was.
-    """
-    if wanted is None and len(found) == 1:
-        return next(iter(found))
-    if wanted is None or wanted not in found:
-        parts = ", ".join(part or "(without a name)" for part in found)
-        raise ValueError(f"{where}: expected --split with one of {parts}, got {wanted!r}")
-    return wanted

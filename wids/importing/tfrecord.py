@@ -14,19 +14,19 @@ from __future__ import annotations
 import gzip
 import struct
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.omissions import Omissions
 from wids.base.optional import load
-from wids.importing.importers import tfrecord_files
+from wids.importing.importers import TFRECORDS, files_in
 from wids.importing.layout import Blob, ColumnMapping, family_of, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions, count_missing_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 __all__ = ["open_tfrecords", "parse_example", "read_records"]
 
@@ -54,7 +54,9 @@ def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None 
     """
     options = options or ImportOptions()
     omissions = Omissions(strict=options.strict)
-    paths = tfrecord_files(sources)
+    paths: list[Path] = []
+    for path in (Path(source).expanduser() for source in sources):
+        paths += files_in(path, TFRECORDS) if path.is_dir() else [path]
     if len(paths) > 1:  # who names one file wants that one
         count_missing_parts(paths, omissions)
     return Imported(_samples(paths, options, omissions), omissions=omissions)

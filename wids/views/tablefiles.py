@@ -32,7 +32,7 @@ from wids.base.files import atomic_file
 from wids.base.memorymaps import map_file
 from wids.base.numbertext import SURE_DIGITS, is_exact_float
 from wids.base.optional import load
-from wids.base.strictcsv import check_quotes
+from wids.base.strictcsv import strict_rows
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import (
     base_name,
@@ -539,7 +539,8 @@ def _parsed_csv(file: _File, delimiter: str, names: Sequence[str]) -> Any:
     num_quotes, num_lines = data.count(b'"'), data.count(b"\n")
     # Cells with several lines (the first line has the names) may be due to an open quote.
     if num_quotes % 2 or (num_quotes and num_lines > found.num_rows + 1):
-        check_quotes(file.path, delimiter, file.title)
+        for _ in strict_rows(file.path, delimiter, file.title, errors="replace"):
+            pass
     return arrow.table({name: _numbers_if_any(found[name]) for name in names})
 
 
