@@ -30,18 +30,8 @@ __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 MEDIA_SUFFIXES = tuple(
     suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
 )
-# Split names that the Hugging Face hub recognises in names.
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-}
+# A word by which the Hugging Face hub knows the folder of a split, as in `val2017`.
+_SPLIT = re.compile(r"(?<![a-z])(train|val|dev|test|eval)(ing|id|idation)?(?![a-z])")
 
 
 def folder_kind(folder: Path, options: ImportOptions) -> str:
@@ -190,26 +180,26 @@ def _chosen_split(folder: Path, options: ImportOptions) -> Path:
 
 def _check_classes(folder: Path, found: list[str], options: ImportOptions) -> None:
     """Raise ValueError if the folders may not be classes, or if another split has others."""
-    parts = [name for name in found if _split_of(name)]
+    splits = {name: split[1] for name in found if (split := _SPLIT.search(name.lower()))}
     # A class may be called "train". If there is a "val" as well, both are most likely splits, and
     # so is a folder of folders alone.
     only_folders = [
         name
-        for name in (found if len(found) == 1 else parts)
+        for name in (found if len(found) == 1 else splits)
         if _subfolders(folder / name) and not any(map(_is_media, _visible(folder / name)))
     ]
-    if len(parts) == len(found) or len(set(map(_split_of, parts))) > 1 or only_folders:
-        first = (parts or only_folders)[0]
+    if len(splits) == len(found) or len(set(splits.values())) > 1 or only_folders:
+        parts = list(splits) or only_folders
         raise ValueError(
-            f"{folder}: {', '.join(parts or only_folders)} may be parts of a dataset or classes; "
-            f"say --split {first} to import that part, or --classes {SORTED_CLASSES} to take them "
-            "for classes"
+            f"{folder}: {', '.join(parts)} may be parts of a dataset or classes; say --split "
+            f"{parts[0]} to import that part, or --classes {SORTED_CLASSES} to take them for "
+            "classes"
         )
     if options.split is None:
         return
     for other in _subfolders(folder.parent):
         names = [each.name for each in _subfolders(other)]
-        if names and names != found and _split_of(other.name):
+        if names and names != found and _SPLIT.search(other.name.lower()):
             lone = min(set(names) ^ set(found))
             where = (folder if lone in found else other).name
             raise ValueError(
@@ -243,12 +233,6 @@ def _grouped(
 
 def _key_of(folder: Path, path: Path) -> str:
     return clean_key(path.relative_to(folder).as_posix())
-
-
-def _split_of(name: str) -> str:
-    """Return the split that the name of a folder means, such as `val2017`; "" if it means none."""
-    words = re.findall(r"[a-z]+", name.lower())
-    return next((_SPLITS[word] for word in words if word in _SPLITS), "")
 
 
 def _is_media(path: Path) -> bool:

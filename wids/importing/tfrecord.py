@@ -73,12 +73,11 @@ def _samples(
     kinds: dict[str, str] = {}
     for name, value in chain.from_iterable(row.items() for row in first):
         blob = value[0] if isinstance(value, list) and value else value
+        is_class = is_label(name) and (value is None or isinstance(value, int))
         if isinstance(blob, Blob):
             kinds[name] = family_of(blob)
-        elif not is_label(name) or not (value is None or isinstance(value, int)):
-            kinds.setdefault(name, "plain")
-    labels = {name for row in first for name in row} - kinds.keys()
-    kinds |= dict.fromkeys(labels, "label")
+        elif kinds.get(name, "label") == "label":
+            kinds[name] = "label" if is_class else "plain"
     layout = ColumnMapping(dict(sorted(kinds.items())), options, str(paths[0]), omissions)
     for number, row in enumerate(chain(first, rows)):
         yield layout.sample(number, row)
@@ -160,40 +159,29 @@ def parse_example(record: bytes) -> dict[str, Any]:
             Example does not define.
     """
     features: dict[str, Any] = {}
-    for number, part in _fields_of(memoryview(record)):
+    for number, part in _fields_of(memoryview(record), 1, 2):
         if number == 2:
             raise ValueError("is a SequenceExample, expected an Example; convert it first")
-        for _, entry in _only(part, number, 1):
-            name, lists = "", []
-            for field, value in _only(entry, 1, 1, 2):
+        for _, entry in _fields_of(part, 1):
+            name = ""
+            lists: list[tuple[int, Any]] = []
+            for field, value in _fields_of(entry, 1, 2):
                 if field == 1:
-                    name = str(_as_bytes(value), "utf-8")
+                    name = str(value, "utf-8")
                 else:
-                    lists += _only(value, 1, 1, 2, 3)
+                    lists += _fields_of(value, 1, 2, 3)
             # Parsers of protocol buffers merge such lists or keep the last one, by their kinds.
             if len(lists) > 1 or name in features:
                 raise ValueError(f"has the feature {name!r:.80} twice, expected it once")
-            features[name] = _LISTS[lists[0][0]](_as_bytes(lists[0][1])) if lists else []
+            features[name] = _LISTS[lists[0][0]](lists[0][1]) if lists else []
     if not features:
         raise ValueError("holds no features; expected a tf.train.Example")
     return dict(sorted(features.items()))
 
 
-def _only(message: Any, number: int, *known: int) -> list[tuple[int, Any]]:
-    """Return the fields of a message; raise ValueError if one is not among the known numbers."""
-    fields = list(_fields_of(_as_bytes(message))) if number == 1 else [(number, None)]
-    unknown = {field for field, _ in fields if number != 1 or field not in known}
-    if unknown:
-        raise ValueError(
-            f"has parts that tf.train.Example does not define (fields {unknown}); write it again "
-            "without them"
-        )
-    return fields
-
-
 def _int_list(data: memoryview) -> Any:
     values: list[int] = []
-    for _, part in _fields_of(data):
+    for _, part in _fields_of(data, 1, numbers=True):
         if isinstance(part, int):
             values.append(part)
             continue
@@ -205,27 +193,42 @@ def _int_list(data: memoryview) -> Any:
 
 
 _LISTS: dict[int, Callable[[memoryview], Any]] = {
-    1: lambda data: [bytes(_as_bytes(part)) for _, part in _fields_of(data)],
-    2: lambda data: np.frombuffer(b"".join(_as_bytes(part) for _, part in _fields_of(data)), "<f4"),
+    1: lambda data: [bytes(part) for _, part in _fields_of(data, 1)],
+    2: lambda data: np.frombuffer(b"".join(part for _, part in _fields_of(data, 1)), "<f4"),
     3: _int_list,
 }
 
 
-def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value (int or bytes) of each field of a message."""
+def _fields_of(data: memoryview, *known: int, numbers: bool = False) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of each field of a message.
+
+    Args:
+        data: The message.
+        known: The numbers that its fields may have.
+        numbers: Whether values may be numbers beside bytes.
+
+    Raises:
+        ValueError: It is no such message.
+    """
     offset = 0
     while offset < len(data):
         tag, offset = _varint(data, offset)
-        if tag & 7 == 0:
+        number, kind = tag >> 3, tag & 7
+        if number not in known:
+            raise ValueError(
+                f"has a part that tf.train.Example does not define (field {number}); write it "
+                "again without it"
+            )
+        if kind == 0 and numbers:
             value, offset = _varint(data, offset)
-            yield tag >> 3, value
+            yield number, value
             continue
-        size = {1: 8, 5: 4}.get(tag & 7)  # 64 and 32 bits
-        if tag & 7 == 2:
+        size = {1: 8, 5: 4}.get(kind)  # 64 and 32 bits
+        if kind == 2:
             size, offset = _varint(data, offset)
         if size is None or offset + size > len(data):
             raise ValueError(f"no protocol buffer at byte {offset} of a message of {len(data)}")
-        yield tag >> 3, data[offset : offset + size]
+        yield number, data[offset : offset + size]
         offset += size
 
 
@@ -236,9 +239,3 @@ def _varint(data: memoryview, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, offset + shift // 7 + 1
     raise ValueError(f"no number at byte {offset} of a message of {len(data)}")
-
-
-def _as_bytes(part: Any) -> memoryview:
-    if isinstance(part, int):
-        raise ValueError("a number stands where a message was expected")  # noqa: TRY004 (of data)
-    return memoryview(part)

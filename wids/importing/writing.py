@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from wids.specs.newspec import refuse_overwriting, spec_path_for
 from wids.writing.shardwriter import ShardWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from wids.base.omissions import Omissions
     from wids.importing.options import ImportOptions
@@ -77,45 +77,34 @@ def import_shards(
             f"{' '.join(sources)}: holds no samples, nothing was written; check the path, or say "
             "what it is with --from"
         )
+    new_folders = [folder for folder in Path(pattern).parents if not folder.exists()]
     writer = ShardWriter(pattern, spec=spec, **options)
-    cleaned = _new_folders_removed(Path(pattern))
-    with cleaned, _complete_shards_named(writer, spec), named_write_errors(pattern), writer:
-        writer.header |= imported.header
-        hashes = array("Q")
-        shown = progress(
-            chain([first], samples), total=imported.total, desc="importing", unit="sample"
-        )
-        for number, sample in enumerate(shown):
-            if len(sample) == 1:
-                imported.omissions.add("samples without any field", str(sample["__key__"]))
-                continue
-            if import_options.rekeyed:
-                sample["__key__"] = f"{number:09d}"
-            try:
-                writer.write(sample)
-            except ValueError as error:
-                more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
-                raise ValueError(f"{sources[0]}{more}: sample {number}: {error}") from error
-            hashes.append(hash(sample["__key__"]) & _MASK)
-        _count_equal_keys(np.frombuffer(hashes, np.uint64), imported.omissions)
-    return Written(spec, writer.shardlist, imported.omissions)
-
-
-def _count_equal_keys(hashes: np.ndarray[Any, np.dtype[np.uint64]], omissions: Omissions) -> None:
-    """Count the samples with the key of an earlier one, in any shard."""
-    order = np.argsort(hashes, kind="stable")
-    again = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
-    if len(again):
-        first, second = order[again[0]], order[again[0] + 1]
-        what = "samples with the key of an earlier one (--rekey numbers them)"
-        omissions.add_doubtful(what, f"samples {first} and {second}", len(again))
-
-
-@contextmanager
-def _complete_shards_named(writer: ShardWriter, spec: str) -> Iterator[None]:
-    """Context manager that notes with an error of its block which shards stay, and how to go on."""
+    keys = array("Q")
+    shown = progress(chain([first], samples), total=imported.total, desc="importing", unit="sample")
     try:
-        yield
+        with named_write_errors(pattern), writer:
+            writer.header |= imported.header
+            for number, sample in enumerate(shown):
+                if len(sample) == 1:
+                    key = str(sample["__key__"])
+                    imported.omissions.add("samples without any field", key)
+                    continue
+                if import_options.rekeyed:
+                    sample["__key__"] = f"{number:09d}"
+                try:
+                    writer.write(sample)
+                except ValueError as error:
+                    more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+                    raise ValueError(f"{sources[0]}{more}: sample {number}: {error}") from error
+                keys.append(hash(sample["__key__"]) & _MASK)
+            # Of all shards: the writer refuses those of one.
+            hashes = np.frombuffer(keys, np.uint64)
+            order = np.argsort(hashes, kind="stable")
+            again = np.flatnonzero(hashes[order][1:] == hashes[order][:-1])
+            if len(again):
+                example = f"samples {order[again[0]]} and {order[again[0] + 1]}"
+                what = "samples with the key of an earlier one (--rekey numbers them)"
+                imported.omissions.add_doubtful(what, example, len(again))
     except BaseException as error:
         if entries := writer.shardlist:
             error.add_note(
@@ -124,17 +113,8 @@ def _complete_shards_named(writer: ShardWriter, spec: str) -> Iterator[None]:
                 f"goes on after them (--strict may be left out); else remove them and "
                 f"{spec}.journal"
             )
-        raise
-
-
-@contextmanager
-def _new_folders_removed(path: Path) -> Iterator[None]:
-    """Context manager that removes new, empty folders of a file if its block fails."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    try:
-        yield
-    except BaseException:
-        for folder in missing:  # the innermost first
+        for folder in new_folders:  # the innermost first
             with suppress(OSError):  # it has files, such as complete shards, or was not made
                 folder.rmdir()
         raise
+    return Written(spec, writer.shardlist, imported.omissions)
