@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -21,11 +20,11 @@ import numpy as np
 from wids.base.system import memory_size
 from wids.browse.keptbytes import KeptBytes
 from wids.browse.scans import NotReadyError
-from wids.browse.workerprocess import WorkerProcess
+from wids.browse.workerprocess import ProcessEndedError, WorkerProcess
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
@@ -37,7 +36,6 @@ _MODULE = "wids.browse.sqlworker"
 _SOON_SECONDS = 0.3  # wait of a request for a build that may be finished at once
 _ABANDONED_SECONDS = 60.0  # a build goes on as long as somebody asks
 _OPEN_SECONDS = 600.0  # longest wait for the files of the catalogue, which may be many
-_MOST_PATIENCE = 10  # times the processor time that a question has
 _KEPT_NBYTES = 256 << 20  # of the indexes in answers, beside some of what else is in each
 _ANSWER_NBYTES = 4 << 20
 # Questions without a text of a visitor, which take the longer the more fields there are.
@@ -178,7 +176,7 @@ class CatalogueClient:
             self.forget()
             raise CatalogueError(answer["unreadable"])
         if needs is not None:
-            self._ensure_built(set(needs))
+            self._ensure_built(needs)
             if call != "facets":  # which says what it has
                 raise NotReadyError("catalogue", self.progress())
         return answer, found_rows
@@ -189,49 +187,42 @@ class CatalogueClient:
         seconds = self.limits.seconds + len(self._reader) / self.limits.samples_a_second
         seconds *= _OWN_PATIENCE if call in _OWN else 1
         request = {"call": call, "asked": asked, "has_rows": has_rows, "seconds": seconds}
+        too_long = f"not answered within {seconds:g} s; ask for less"
         try:
             if self._asker.start():
                 self._open(self._asker, {"call": "ask", "left_out": self._left_out})
-            self._asker.send(request, len(data))
-            self._asker.send_bytes(data)
-            answer, raw = self._asker.receive(_OPEN_SECONDS)
-            if "begun" in answer:
-                answer, raw = self._asker.receive(_MOST_PATIENCE * seconds)
-            found = np.frombuffer(raw, np.int64)
+            answer, raw = self._asker.ask(request, [data], len(data), _OPEN_SECONDS)
+        except TimeoutError:
+            raise ValueError(too_long) from None
+        except ProcessEndedError as error:
+            ended = "its process ended without an answer; ask for less"
+            raise ValueError(too_long if error.took_long else ended) from None
         except RuntimeError as error:  # the server ends
             raise CatalogueError(str(error)) from None
-        except TimeoutError:
-            self._asker.end()
-            raise ValueError(f"not answered within {seconds:g} s; ask for less") from None
-        except (EOFError, OSError, ValueError):
-            if self._asker.end(is_dying=True) == -signal.SIGPROF:
-                raise ValueError(f"not answered within {seconds:g} s; ask for less") from None
-            raise ValueError("its process ended without an answer; ask for less") from None
-        return answer, found
+        return answer, np.frombuffer(raw, np.int64)
 
-    def _open(self, process: WorkerProcess, opening: dict[str, Any]) -> None:
-        """Send the samples to a process."""
+    def _open(self, process: WorkerProcess, opening: dict[str, Any]) -> dict[str, Any]:
+        """Send the samples to a process, and return its first answer."""
         reader = self._reader
         samples = reader.dataset if reader.joined is None else reader.joined.samples
         data = pickle.dumps((samples, reader.patience))
         names = self._class_names or None
-        process.send({**opening, "class_names": names}, len(data))
-        process.send_bytes(data)
+        return process.ask({**opening, "class_names": names}, [data], len(data))[0]
 
-    def _ensure_built(self, headers: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    def _ensure_built(self, headers: Sequence[str] = ()) -> None:
         """Start to build what is missing; raise NotReadyError unless all but headers is built."""
         with self._lock:
             if len(self._reader.fetched_whole) != self._num_fetched:
                 self._forget()  # shards were left out that are here now
                 self._asker.end()
             running = self._thread is not None and self._thread.is_alive()
-            missing = headers - self._headers
+            missing = {*headers} - self._headers
             if not running and (not self._is_built or missing) and not self._failed:
                 self._told = {}
                 self._builder = WorkerProcess(_MODULE, ["0"])
                 self._thread = threading.Thread(
                     target=self._build,
-                    args=(self._builder, sorted(headers | self._headers)),
+                    args=(self._builder, sorted({*headers, *self._headers})),
                     name="wids-catalogue",
                     daemon=True,
                 )
@@ -249,15 +240,12 @@ class CatalogueClient:
     def _build(self, builder: WorkerProcess, headers: list[str]) -> None:
         try:
             failing = self._reader.failing()
-            self._open(builder, {"call": "build", "headers": headers, "failing": failing})
-            told: dict[str, Any] = {}
-            while True:
-                told, _ = builder.receive()
-                if "failed" in told:
-                    self._failed = f"the catalogue cannot be built: {told['failed']}"
-                if {"finished", "failed"} & told.keys() or self._is_abandoned():
-                    break
+            told = self._open(builder, {"call": "build", "headers": headers, "failing": failing})
+            while not ({"finished", "failed"} & told.keys() or self._is_abandoned()):
                 self._told = told
+                told, _ = builder.receive()
+            if "failed" in told:
+                self._failed = f"the catalogue cannot be built: {told['failed']}"
             if told.get("finished"):
                 with self._lock:
                     left_out = self._told.get("left_out", [])
@@ -268,7 +256,7 @@ class CatalogueClient:
                     self._answers = KeptBytes(_KEPT_NBYTES)
         # Pickling raises AttributeError and TypeError for functions within functions and the like.
         except (
-            *(EOFError, OSError, ValueError, RuntimeError),
+            *(ProcessEndedError, RuntimeError),
             *(pickle.PickleError, AttributeError, TypeError),
         ) as error:
             self._failed = f"the catalogue was not built, as its process ended: {error}"

@@ -18,19 +18,18 @@ import functools
 import json
 import math
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast, get_args
 
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool
 from wids.browse.keptbytes import KeptBytes
-from wids.browse.workerprocess import Message, WorkerProcess
+from wids.browse.workerprocess import Message, ProcessEndedError, WorkerProcess
 from wids.codecs.formats import Kind
 from wids.display.fieldview import FieldView
 from wids.display.pixels import Label
@@ -344,35 +343,22 @@ def _answer(
         TookLongError: Other programs used the processors for most of the time.
         DecodeError: The process died, or took longer than it may.
     """
+    data = job.pieces() if pieces is None else pieces
+    request = {**job.request, "seconds": seconds}
     try:
-        with _explained(worker, seconds):
-            worker.send({**job.request, "seconds": seconds}, job.nbytes)
-        for piece in job.pieces() if pieces is None else pieces:
-            with _explained(worker, seconds):
-                worker.send_bytes(piece)
-        with _explained(worker, seconds):
-            return worker.receive(_MOST_PATIENCE * seconds)
-    except BaseException:
-        worker.end()  # what it was sent or does now is not known
-        raise
-
-
-@contextmanager
-def _explained(worker: WorkerProcess, seconds: float) -> Iterator[None]:
-    """Context manager that turns errors of the connection into those of the field."""
-    try:
-        yield
+        return worker.ask(request, data, job.nbytes, _MOST_PATIENCE * seconds)
     except TimeoutError:
         raise TookLongError(
             f"not decoded within {seconds:g} s of processor time, as other programs use the "
             "processors; reload to try again"
         ) from None
+    except ProcessEndedError as error:
+        long = f"not decoded within {seconds:g} s"
+        raise _EndedError(
+            long if error.took_long else "its decoder ended without an answer"
+        ) from None
     except RuntimeError as error:  # the server ends
         raise DecodeError(str(error)) from None
-    except (EOFError, OSError, ValueError):
-        if worker.end(is_dying=True) == -signal.SIGPROF:
-            raise _EndedError(f"not decoded within {seconds:g} s") from None
-        raise _EndedError("its decoder ended without an answer") from None
 
 
 def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:

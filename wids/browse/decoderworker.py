@@ -10,15 +10,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from wids.base.optional import load_if_present
 from wids.base.system import limit_process
-from wids.browse.workerprocess import Message, head, receive
+from wids.browse.workerprocess import Message, receive, send, serving
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import film_strip, thumbnail
 from wids.errors import DecodeError
@@ -49,21 +47,17 @@ def _answer(request: dict[str, Any], data: bytes) -> Message:
 
 def _main(descriptor: int, nbytes: int, niceness: int) -> None:
     """Serve requests within a memory limit, each within its processor time."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
     os.nice(niceness)
     load_if_present("PIL.Image")
     limit_process(nbytes)
-    with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
-        connection.sendall(head({"ready": True}, 0))
+    with serving(descriptor) as connection:
         while True:
             request, data = receive(connection)
             signal.setitimer(signal.ITIMER_PROF, request["seconds"])
             header, drawn = _answer(request, data)
             signal.setitimer(signal.ITIMER_PROF, 0)
             del data  # frees the memory before the next field is received
-            connection.sendall(head(header, len(drawn)))
-            connection.sendall(drawn)
+            send(connection, header, drawn)
 
 
 if __name__ == "__main__":

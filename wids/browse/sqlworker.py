@@ -10,11 +10,9 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import sys
 import tempfile
 import warnings
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ from wids.base.system import limit_process, num_cores
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import FieldReader
 from wids.browse.questions import NeedsHeadersError, Questions
-from wids.browse.workerprocess import head, receive
+from wids.browse.workerprocess import receive, send, serving
 from wids.catalogue.files import files_of
 from wids.catalogue.origins import datasets_of
 from wids.catalogue.samples import SampleTable
@@ -127,11 +125,8 @@ def _files(
 
 
 def _main(descriptor: int, nbytes: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
     warnings.simplefilter("ignore")  # what is null in the catalogue, the page counts
-    with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
-        connection.sendall(head({"ready": True}, 0))
+    with serving(descriptor) as connection:
         opening, data = receive(connection)
         samples, patience = pickle.loads(data)  # noqa: S301 (of the server, our parent)
         sides = sides_of(samples)
@@ -142,10 +137,10 @@ def _main(descriptor: int, nbytes: int) -> None:
             os.nice(5)
             try:
                 for told in build(datasets, patience, opening):
-                    connection.sendall(head(told, 0))
-                connection.sendall(head({"finished": True}, 0))
+                    send(connection, told)
+                send(connection, {"finished": True})
             except (WidsError, OSError, ValueError, ModuleNotFoundError) as error:
-                connection.sendall(head({"failed": message_of(error)}, 0))
+                send(connection, {"failed": message_of(error)})
             return
         load("pyarrow.parquet", "sql")
         load("duckdb", "sql")
@@ -157,13 +152,13 @@ def _main(descriptor: int, nbytes: int) -> None:
         questions = Questions(sides, table)
         tempfile.gettempdir()  # which tries to write a file
         limit_process(nbytes)
+        send(connection, {"opened": True})
         while True:
             request, data = receive(connection)
             rows = np.frombuffer(data, np.int64) if request["has_rows"] else None
             found: Any = None
             try:
                 questions.prepare(request["call"], request["asked"])
-                connection.sendall(head({"begun": True}, 0))
                 signal.setitimer(signal.ITIMER_PROF, request["seconds"])
                 answer, found = questions.answer(request["call"], request["asked"], rows)
             except NeedsHeadersError as needs:
@@ -175,9 +170,7 @@ def _main(descriptor: int, nbytes: int) -> None:
             except (WidsError, OSError) as error:
                 answer = {"unreadable": message_of(error)}
             signal.setitimer(signal.ITIMER_PROF, 0)
-            raw = b"" if found is None else np.ascontiguousarray(found, np.int64).tobytes()
-            connection.sendall(head(answer, len(raw)))
-            connection.sendall(raw)
+            send(connection, answer, b"" if found is None else found.astype(np.int64).tobytes())
 
 
 if __name__ == "__main__":

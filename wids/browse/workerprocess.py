@@ -10,24 +10,28 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "MAX_DATA_NBYTES",
     "MAX_MESSAGE_NBYTES",
     "Message",
+    "ProcessEndedError",
     "WorkerProcess",
     "head",
     "receive",
+    "send",
+    "serving",
 ]
 
 Message = tuple[dict[str, Any], bytes]
@@ -85,6 +89,34 @@ def _exactly(connection: socket.socket, nbytes: int, deadline: float | None) -> 
     return stream.getvalue()
 
 
+@contextmanager
+def serving(descriptor: int) -> Iterator[socket.socket]:
+    """Context manager that gives a process its connection to the server, until that is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
+    with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
+        send(connection, {"ready": True})
+        yield connection
+
+
+def send(connection: socket.socket, header: dict[str, Any], data: bytes = b"") -> None:
+    """Send a message."""
+    connection.sendall(head(header, len(data)))
+    connection.sendall(data)
+
+
+class ProcessEndedError(Exception):
+    """A process ended without an answer that can be read.
+
+    Args:
+        took_long: Whether it took more processor time than it may.
+    """
+
+    def __init__(self, *, took_long: bool) -> None:
+        super().__init__("the process ended without an answer")
+        self.took_long = took_long
+
+
 class WorkerProcess:
     """A process that answers one request after the other, and says `ready` when it has started.
 
@@ -136,47 +168,59 @@ class WorkerProcess:
             self._connection, self._is_ready = ours, False
             return True
 
-    def send(self, request: dict[str, Any], nbytes: int = 0) -> None:
-        """Send a request, after which `receive` returns its answer.
+    def ask(
+        self,
+        request: dict[str, Any],
+        pieces: Iterable[bytes | memoryview] = (),
+        nbytes: int = 0,
+        seconds: float | None = None,
+    ) -> Message:
+        """Send a request, and wait for the answer.
 
         Args:
             request: The request.
-            nbytes: How many bytes go with it, which `send_bytes` sends.
+            pieces: The bytes that go with it.
+            nbytes: How many these are.
+            seconds: How long to wait for the answer; None for no limit.
 
         Raises:
+            TimeoutError: There is none in time, so that the process was ended.
+            ProcessEndedError: The process ended, or gave no answer that can be read.
             RuntimeError: The server ends.
-            EOFError, OSError, ValueError: The process does not take it.
         """
-        self.start()
-        connection = self._open()
-        if not self._is_ready:
-            receive(connection, time.monotonic() + _START_SECONDS)
-        self._is_ready = True
-        connection.settimeout(_START_SECONDS)
-        connection.sendall(head(request, nbytes))
-
-    def send_bytes(self, data: bytes | memoryview) -> None:
-        """Send some of the bytes of a request."""
-        self._open().sendall(data)
+        try:
+            self.start()
+            with self._watched() as connection:
+                if not self._is_ready:
+                    receive(connection, time.monotonic() + _START_SECONDS)
+                self._is_ready = True
+                connection.settimeout(_START_SECONDS)
+                connection.sendall(head(request, nbytes))
+            for piece in pieces:  # whose errors are those of the caller
+                with self._watched() as connection:
+                    connection.sendall(piece)
+            return self.receive(seconds)
+        except BaseException:
+            self.end()  # what it was sent or does now is not known
+            raise
 
     def receive(self, seconds: float | None = None) -> Message:
-        """Wait for the answer.
+        """Wait for another answer to the same request, as `ask` does for the first."""
+        with self._watched() as connection:
+            connection.settimeout(None)
+            return receive(connection, None if seconds is None else time.monotonic() + seconds)
 
-        Args:
-            seconds: How long; None for no limit.
-
-        Raises:
-            EOFError, OSError, ValueError: There is none in time, or none that can be read.
-        """
-        connection = self._open()
-        connection.settimeout(None)
-        return receive(connection, None if seconds is None else time.monotonic() + seconds)
-
-    def _open(self) -> socket.socket:
-        connection = self._connection
-        if connection is None:
-            raise EOFError("the process was ended")
-        return connection
+    @contextmanager
+    def _watched(self) -> Iterator[socket.socket]:
+        """Context manager that gives the connection, and turns its errors into `ask`'s."""
+        try:
+            if self._connection is None:
+                raise EOFError("the process was ended")
+            yield self._connection
+        except TimeoutError:
+            raise
+        except (EOFError, OSError, ValueError):
+            raise ProcessEndedError(took_long=self.end(is_dying=True) == -signal.SIGPROF) from None
 
     def close(self) -> None:
         """End the process for good."""
