@@ -133,7 +133,7 @@ def test_arrays_can_be_written_to_unless_they_are_views(extension, data, get):
     assert array.tolist() == [7, 1, 2, 3]
     view = get(decode_one(extension, memoryview(data), copy=False))
     assert view.tolist() == [0, 1, 2, 3]
-    if extension != ".npz":  # which is packed, or at least split up, in its archive
+    if extension not in (".npz", ".safetensors"):  # which libraries unpack into memory of their own
         assert not view.flags.writeable
         assert np.shares_memory(view, np.frombuffer(data, np.uint8))
 

@@ -116,7 +116,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "bzip2 in npz": (".npz", lambda: lying_npz(zipfile.ZIP_BZIP2, 1000), "deflated"),
     "LZMA in npz": (".npz", lambda: lying_npz(zipfile.ZIP_LZMA, 1000), "deflated"),
     "deflate in npz": (".npz", lambda: lying_npz(zipfile.ZIP_DEFLATED, 1000), "npz: "),
-    "long shape": (".safetensors", long_shape, "impossible shape"),
+    "long shape": (".safetensors", long_shape, "overflow computing buffer size"),
     "torch": (".pth", lambda: b"PK\x03\x04", "allow_pickle=True"),
     "old torch": (".pt", lambda: b"\x80\x02", "allow_pickle=True"),
 }
@@ -177,10 +177,10 @@ def tensors(header: str) -> bytes:
     return struct.pack("<Q", len(header)) + header.encode() + bytes(4)
 
 
-def test_millions_of_values_in_a_header_of_tensors_are_refused_before_parsing() -> None:
-    """A header of millions of empty lists is refused before it is parsed."""
+def test_millions_of_values_in_a_header_of_tensors_are_refused() -> None:
+    """A header of millions of empty lists is refused at the first of them."""
     header = '{"a":[' + "[]," * (8 << 20) + "0]}"
-    with pytest.raises(DecodeError, match="the values of the header could take more"):
+    with pytest.raises(DecodeError, match="invalid type: sequence"):
         decode_field(".safetensors", tensors(header))
 
 

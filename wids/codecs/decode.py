@@ -60,9 +60,9 @@ class SampleDecoder:
             faults of the data. A PIL image that is opened but not yet decoded raises `DecodeError`
             at the first use of its pixels, which `on_error` does not see.
         media: Decode sound and video too; otherwise they stay binary streams.
-        copy: Copy the arrays of `.npy`, `.safetensors`, `.ten` and `.tb`, so that they own their
-            memory and are writable. False makes them read-only views of the shard, which stays
-            mapped as long as they exist.
+        copy: Copy the arrays of `.npy`, `.ten` and `.tb`, so that they own their memory and are
+            writable. False makes them read-only views of the shard, which stays mapped as long as
+            they exist.
         max_nbytes: Maximum decompressed size of one field, and maximum size of the value of a
             document, an archive of arrays, sound or video, in bytes; for JSON, msgpack, CBOR and
             compressed text with the document, and with the parser's copy of it where it makes one.

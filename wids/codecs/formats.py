@@ -215,7 +215,7 @@ FORMATS = (
     Format((".pt", ".pth"), "bytes", _torch, encode_torch),
     Format((".npy",), "array", _npy, encode_npy),
     Format((".npz",), "array", _bounded(decode_npz), encode_npz),
-    Format((".safetensors",), "array", _array(decode_safetensors), encode_safetensors),
+    Format((".safetensors",), "array", _always(decode_safetensors), encode_safetensors),
     Format((".tb", ".ten"), "array", _array(_decode_tenbin), _encode_tenbin),
     Format((".avif",), "image", _image, media_type="image/avif"),
     Format((".bmp",), "image", _image, _picture("BMP"), "image/bmp"),
