@@ -327,7 +327,7 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
         (with_step({"names": {".a": [".b"], ".c": [".b"]}}), "'.b' 2 times"),
         (with_step({"names": {"a": [".b"]}}), "starts with a dot"),
         (with_step({"names": [".b"]}), "an object, each value a list"),
-        (with_step(*[{"names": {".b": [".b"]}}] * 101), "at most 100 steps"),
+        (with_step(*[{"names": {".b": [".b"]}}] * 1000), "at most 1000 reads and steps"),
         ({"arrays": {"file": "none.rows"}}, "No such file"),
         ({"arrays": {"file": "train.json"}}, "no file of arrays"),
         ({"arrays": {"file": 3}}, "expected a path or URL"),
@@ -369,7 +369,7 @@ def test_slots_that_name_each_other_are_bounded(folder: Path) -> None:
         {"sources": [{"dataset": 0, "steps": each}], "rows": rows} for each in [*steps, []]
     ]
     path.write_text(json.dumps(document))
-    with pytest.raises(wids.SpecError, match="at most 1000 reads"):
+    with pytest.raises(wids.SpecError, match="at most 1000 reads and steps"):
         wids.open(path)
 
 

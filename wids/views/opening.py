@@ -31,7 +31,7 @@ from wids.base.urls import (
 )
 from wids.base.valuesizes import json_nbytes
 from wids.base.warn import held_warnings, warn
-from wids.errors import SpecError
+from wids.errors import DecodeError, SampleCountError, ShardFormatError, SpecError
 from wids.fetching.storesettings import StoreSettings
 from wids.specs.indexrules import USUAL_RULES, rules_of
 from wids.specs.locations import folder_of, join
@@ -78,52 +78,40 @@ _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 # Of one view, since each document may name the next one ten times.
 _MOST_IN_ALL = {"documents and datasets": 1000, "sources": 10_000}
-_MOST_STEPS = 100  # of one source, one after the other
-_MOST_READS = 1000  # of datasets and tables for one sample
+_MOST_WORK = 1000  # reads of datasets and tables for one sample, and steps
 _MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
 
 
-# What the objects of a document hold: a type; [kind], a list of such items; {str: kind}, an object
-# of such values; `object` for what is checked where it is used.
-_SAID: dict[str, Any] = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
+class _Object(dict[str, Any]):
+    """Keys that an object of a document may have, and what each holds.
+
+    That is a type; [kind], a list of such items; {str: kind}, an object of such values; `object`
+    for what is checked where it is used.
+    """
+
+
+_SAID = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
 _SAID |= {"lineage": object, "classes": str}
-_PLAN = _SAID | {"datasets": [dict], "slots": [dict], "arrays": dict}
-_CHANGES = _SAID | dict.fromkeys(["base", "exclude", "patch", "append"], object)
-_DATASET: dict[str, Any] = dict.fromkeys(["spec", "versions", *USUAL_RULES], object)
-_DATASET |= {"shardlist": list, "nsamples": int, "digest": str}
-_DATASET |= {"options": dict, "fields": [str], "contents": dict}
-_TABLE: dict[str, Any] = {"table": object, "tables": object, "nbytes": int, "digest": str}
-_TABLE |= {"nrows": int, "beside": [int], "fields": {str: str}, "on": list}
-_SLOT: dict[str, Any] = {"sources": [dict], "rows": dict}
-_SOURCE: dict[str, Any] = {"dataset": int, "name": str, "steps": [dict]}
-_STEP: dict[str, Any] = {"names": {str: [str]}, "before": [int], "after": [int], "join": int}
+_LEAF = _Object(dict.fromkeys(["spec", "versions", "table", "tables", *USUAL_RULES], object))
+_LEAF |= {"shardlist": list, "nsamples": int, "nbytes": int, "digest": str, "options": dict}
+_LEAF |= {"fields": object, "contents": dict, "nrows": int, "beside": [int], "on": list}
+_STEP = _Object({"names": {str: [str]}, "before": [int], "after": [int], "join": int})
 _STEP |= {"none": [str], "rename": {str: str}}
 _STEP |= dict.fromkeys(["replace", "aligned", "of_table"], bool)
+_SOURCE = _Object({"dataset": int, "name": str, "steps": [_STEP]})
+_SLOT = _Object({"sources": [_SOURCE], "rows": dict})
+_PLAN = _Object(_SAID | {"datasets": [_LEAF], "slots": [_SLOT], "arrays": dict})
+_CHANGES = _Object(_SAID | dict.fromkeys(["base", "exclude", "patch", "append"], object))
 _KINDS = {int: "a count", str: "a text", bool: "true or false", list: "a list", dict: "an object"}
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _named(kind: Any) -> str:
     if isinstance(kind, list):
-        return isinstance(value, list) and all(_fits(each, kind[0]) for each in value)
-    if isinstance(kind, dict):
-        return isinstance(value, dict) and all(_fits(each, kind[str]) for each in value.values())
-    if kind is int:
-        return type(value) is int and 0 <= value < MOST_SAMPLES
-    return isinstance(value, kind)
-
-
-def _kind_named(kind: Any) -> str:
-    if isinstance(kind, list):
-        return f"a list, each item {_kind_named(kind[0])}"
-    if isinstance(kind, dict):
-        return f"an object, each value {_kind_named(kind[str])}"
-    return _KINDS[kind]
-
-
-def _name_of(home: str) -> str:
-    """Return what messages call the document at a location; a dict has none."""
-    return display_url(home) or "the dict"
+        return f"a list, each item {_named(kind[0])}"
+    if isinstance(kind, dict) and not isinstance(kind, _Object):
+        return f"an object, each value {_named(kind[str])}"
+    return _KINDS[dict if isinstance(kind, _Object) else kind]
 
 
 def _shown(value: Any) -> str:
@@ -131,17 +119,24 @@ def _shown(value: Any) -> str:
     return f"{hide_credentials(repr(value)[:_MOST_SHOWN]):.80}"
 
 
-def _check(node: dict[str, Any], kinds: dict[str, Any], where: str) -> None:
-    """Raise SpecError unless an object holds what it should; warn of a key that has no effect."""
-    for key, value in node.items():
-        if key not in kinds:
-            warn(
-                f"{where}: the key {_shown(key)} has no effect; expected some of "
-                f"{', '.join(sorted(kinds))}"
-            )
-        elif value is not None and not _fits(value, kinds[key]):
-            expected = _kind_named(kinds[key])
-            raise SpecError(f"{where}: {key}: expected {expected}, found {_shown(value)}")
+def _check(value: Any, kind: Any, where: str) -> None:
+    """Raise SpecError unless a value is what it should be; warn of a key that has no effect."""
+    if isinstance(kind, _Object) and isinstance(value, dict):
+        for key, each in value.items():
+            if key not in kind:
+                expected = ", ".join(sorted(kind))
+                warn(f"{where}: the key {_shown(key)} has no effect; expected some of {expected}")
+            elif each is not None:
+                _check(each, kind[key], f"{where}: {key}")
+    elif isinstance(kind, list | dict) and isinstance(value, type(kind)):
+        for each in value if isinstance(value, list) else value.values():
+            _check(each, kind[0] if isinstance(kind, list) else kind[str], where)
+    elif not (
+        type(value) is int and 0 <= value < MOST_SAMPLES
+        if kind is int
+        else isinstance(kind, type) and isinstance(value, kind)
+    ):
+        raise SpecError(f"{where}: expected {_named(kind)}, found {_shown(value)}")
 
 
 def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
@@ -328,21 +323,28 @@ def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) ->
 
 @dataclass(frozen=True)
 class _Opener:
-    """Opens documents, and the datasets that they name, with the same options.
+    """Opens a document, and the datasets and documents that it names, with the same options.
 
     Args:
         make: Function that opens a dataset.
         options: Its options.
-        documents: Number of documents, each of which names the next, that led here.
+        home: Location of the document; "" for a dict.
+        depth: Number of documents, each of which names the next, that led here.
         counts: Numbers of what was opened for the view so far.
         opened: The datasets of this document that were opened so far.
     """
 
     make: Open
     options: dict[str, Any]
-    documents: int = 0
+    home: str = ""
+    depth: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     opened: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def where(self) -> str:
+        """What messages call the document."""
+        return display_url(self.home) or "the dict"
 
     @cached_property
     def store(self) -> StoreSettings | None:
@@ -362,139 +364,130 @@ class _Opener:
             _saved_document(part, self.store) is not None for part in source
         ):
             return concat([self.open(part) for part in source])
+        document: dict[str, Any] | None
         if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
-            return self._document(dict(source), "")
-        document = _saved_document(source, self.store)
+            document, home = dict(source), ""
+        else:
+            document, home = _saved_document(source, self.store), source
         if document is None:
             return self.make(source, **self.options)
-        return self._document(document, os.fspath(source))
-
-    def _document(self, node: dict[str, Any], home: str) -> Any:
-        """Open the view of a document."""
-        fields = self.options.get("fields")
-        if fields is None:
-            return self.view(node, home)
-        # They are names in the view: a join may have renamed those of its sides.
+        # Fields are names in the view: a join may have renamed those of its sides.
         options = {name: self.options[name] for name in self.options if name != "fields"}
-        whole = replace(self, options=options, opened={}).view(node, home)
-        return whole.with_options(fields=fields)
+        view = replace(self, home=os.fspath(home), options=options).inner(document)
+        fields = self.options.get("fields")
+        return view if fields is None else view.with_options(fields=fields)
 
-    def view(self, node: dict[str, Any], home: str) -> Any:
-        """Open the view that a document describes.
+    def inner(self, node: dict[str, Any]) -> Any:
+        """Open the view of a document, or of an object in one."""
+        return replace(self, depth=self.depth + 1, opened={}).view(node)
 
-        Args:
-            node: The document.
-            home: Its location.
-        """
-        where = _name_of(home)
-        if self.documents > _MOST_DOCUMENTS:
-            raise SpecError(
-                f"{where}: saved views nest more than {_MOST_DOCUMENTS} deep, each the base of the "
-                "one before; correct a document that names itself, or open an inner one and save "
-                "it as a document of its own"
-            )
-        is_plan = "slots" in node
-        _check(node, _PLAN if is_plan else _CHANGES, where)
-        samples = self._planned(node, home) if is_plan else self._changed(node, home)
-        expected = node.get("nsamples", len(samples))
-        if len(samples) != expected:
-            raise SpecError(
-                f"{where}: expected {expected} samples, found {len(samples)}: its datasets have "
-                "changed since the view was saved; make the view again"
-            )
+    def view(self, node: dict[str, Any]) -> Any:
+        """Open the view that a document describes."""
+        try:
+            if self.depth > _MOST_DOCUMENTS + 1:
+                raise SpecError(
+                    f"saved views nest more than {_MOST_DOCUMENTS} deep, each the base of the one "
+                    "before; correct a document that names itself, or open an inner one and save "
+                    "it as a document of its own"
+                )
+            is_plan = "slots" in node
+            _check(node, _PLAN if is_plan else _CHANGES, self.where)
+            samples = self._planned(node) if is_plan else self._changed(node)
+            expected = node.get("nsamples", len(samples))
+            if len(samples) != expected:
+                raise SpecError(
+                    f"expected {expected} samples, found {len(samples)}: its datasets have changed "
+                    "since the view was saved; make the view again"
+                )
+        except ValueError as error:
+            is_of_shard = isinstance(error, DecodeError | SampleCountError | ShardFormatError)
+            if is_of_shard or str(error).startswith(self.where):
+                raise
+            raise SpecError(f"{self.where}: {error}") from error
         return samples
 
-    def _base(self, node: Any, home: str) -> Any:
+    def _base(self, node: Any) -> Any:
         """Open a base: the location of a dataset or a view, or the object of one of them."""
         if isinstance(node, str):
-            self._count("documents and datasets", _name_of(home))
-            return self._inner().open(self._located(node, home))
+            self._count("documents and datasets")
+            return self.open(self._located(node))
         if isinstance(node, dict) and {"slots", "base"} & node.keys():
-            return self._inner().view(node, home)
+            return self.inner(node)
         if isinstance(node, dict):
-            return self._dataset(node, home)
-        raise SpecError(
-            f"{_name_of(home)}: base: expected a location or an object, found {_shown(node)}"
-        )
+            _check(node, _LEAF, self.where)
+            return self._dataset(node)
+        raise SpecError(f"base: expected a location or an object, found {_shown(node)}")
 
-    def _planned(self, node: dict[str, Any], home: str) -> Any:
+    def _planned(self, node: dict[str, Any]) -> Any:
         """Open the view of a document that holds its plan."""
-        where = _name_of(home)
         entries = node.get("datasets") or []
+        are_tables = ["table" in each or "tables" in each for each in entries]
         leaves: list[Any] = [
-            None if "table" in each or "tables" in each else self._dataset(each, home)
-            for each in entries
+            None if is_table else self._dataset(each)
+            for each, is_table in zip(entries, are_tables, strict=True)
         ]
         for number, each in enumerate(entries):
-            if leaves[number] is None:
-                leaves[number] = self._table(each, leaves, home)
-        arrays = self._arrays(node, home)
+            if are_tables[number]:
+                leaves[number] = self._table(each, leaves)
+        arrays = self._arrays(node.get("arrays"))
         slots: list[Slot] = []
         steps: dict[str, Step] = {}
         for number, said in enumerate(node["slots"] or []):
-            _check(said, _SLOT, where)
-            sources = []
-            for source in said.get("sources") or []:
-                self._count("sources", where)
-                sources.append(
-                    self._source(source, leaves, number, len(node["slots"]), steps, where)
-                )
             try:
+                sources = [
+                    self._source(source, leaves, range(number + 1, len(node["slots"])), steps)
+                    for source in said.get("sources") or []
+                ]
                 rows = _rows_from(said.get("rows") or {}, arrays)
                 if slots and len(rows) != len(slots[0].rows):
                     raise ValueError(f"expected {len(slots[0].rows)} rows, found {len(rows)}")
                 rows.check(sum(len(source.leaf) for source in sources), gaps=number > 0)
             except (ValueError, IndexError) as error:
-                raise SpecError(f"{where}: slot {number}: rows: {error}") from error
+                raise SpecError(f"slot {number}: {error}") from error
             slots.append(Slot(sources, rows))
         if not slots:
-            raise SpecError(f"{where}: slots: expected at least one, found none")
-        _check_reads(slots, where)
+            raise SpecError("slots: expected at least one, found none")
+        _check_work(slots)
         any_classes = node.get("classes") == "any"
         based = list({id(s.leaf): s.leaf for s in slots[0].sources}.values())
         if not any_classes and len(based) > 1 and (message := other_classes(based)):
-            raise SpecError(f"{where}: {message}")
-        facts = Facts(tuple(node.get("made") or ()), _lineage(node, where), any_classes)
+            raise SpecError(message)
+        facts = Facts(tuple(node.get("made") or ()), _lineage(node), any_classes)
         return View(tuple(slots), facts)
 
     def _source(
-        self,
-        said: dict[str, Any],
-        leaves: list[Any],
-        number: int,
-        count: int,
-        known: dict[str, Step],
-        where: str,
+        self, said: dict[str, Any], leaves: list[Any], later: range, known: dict[str, Step]
     ) -> Source:
-        """Return a source of a slot as a document describes it."""
-        _check(said, _SOURCE, where)
+        """Return a source of a slot as a document describes it.
+
+        Args:
+            said: The description.
+            leaves: The datasets and tables.
+            later: Numbers of the slots that its steps may read.
+            known: The steps so far, as one step is one object in all sources that have it.
+        """
+        self._count("sources")
         which = said.get("dataset", -1)
         if not 0 <= which < len(leaves):
-            raise SpecError(f"{where}: slot {number}: no dataset has the number {_shown(which)}")
-        leaf, steps = leaves[which], list[Step]()
-        for each in said.get("steps") or []:
-            # One step is one object in all sources that have it.
-            key = json.dumps(each, sort_keys=True)
-            steps.append(known.setdefault(key, _step(each, number, count, where)))
-        if len(steps) > _MOST_STEPS:
-            raise SpecError(
-                f"{where}: slot {number}: expected at most {_MOST_STEPS} steps, found "
-                f"{len(steps)}; write the samples as shards (wids.reshard)"
-            )
+            raise SpecError(f"no dataset has the number {_shown(which)}")
+        leaf = leaves[which]
+        steps = [
+            known.setdefault(json.dumps(each, sort_keys=True), _step(each, later))
+            for each in said.get("steps") or []
+        ]
         shards = getattr(leaf, "pipeline", None)
         offered = leaf.fields if shards is None else shards.fields
         fields = None if offered is None else frozenset(offered)
         return Source(leaf, said.get("name"), tuple(steps), fields)
 
-    def _arrays(self, node: dict[str, Any], home: str) -> Mapping[str, Any]:
+    def _arrays(self, named: dict[str, Any] | None) -> Mapping[str, Any]:
         """Return the arrays in the file that a document names."""
         from wids.base.arrayfile import read_arrays
 
-        where, named = _name_of(home), node.get("arrays")
         if named is None:
             return {}
         try:
-            with _local_copy(self._located(named.get("file"), home), self.store) as path:
+            with _local_copy(self._located(named.get("file")), self.store) as path:
                 about, arrays = read_arrays(path)
                 if not isinstance(about, dict) or about.get("is") != ROWS_OF_A_VIEW:
                     raise ValueError(f"expected the rows of a view, found {about!r:.80}")
@@ -505,27 +498,25 @@ class _Opener:
                         "again"
                     )
         except (ValueError, OSError) as error:
-            raise SpecError(f"{where}: arrays: {error}") from error
+            raise SpecError(f"arrays: {error}") from error
         return arrays
 
-    def _table(self, node: dict[str, Any], leaves: list[Any], home: str) -> TableRows:
+    def _table(self, node: dict[str, Any], leaves: list[Any]) -> TableRows:
         """Open a joined table, after checking that it has not changed."""
         from wids.views.joining import used_columns
         from wids.views.tablefiles import beside_shards, open_table, table_beside
         from wids.views.tables import FileStamp, Match, TableRows
 
-        where = _name_of(home)
-        _check(node, _TABLE, where)
         on: Any = node.get("on")
         fields: Any = node.get("fields")
-        whole = None not in map(node.get, ("on", "fields", "nbytes", "digest"))
+        whole = None not in map(node.get, ("on", "nbytes", "digest")) and isinstance(fields, dict)
         if not whole or len(on) != 2 or any(name[:1] != "." for name in fields):
             raise SpecError(
-                f"{where}: expected a table as it is saved, with on (a field and a column), fields "
-                f"(a column for each extension), nbytes and digest, found {_shown(node)}"
+                "expected a table as it is saved, with on (a field and a column), fields (a column "
+                f"for each extension), nbytes and digest, found {_shown(node)}"
             )
         stamp = FileStamp(node["nbytes"], node["digest"])
-        named = self._located(node.get("table", node.get("tables")), home)
+        named = self._located(node.get("table", node.get("tables")))
         first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
         cache = None if first is None else first.cache
         numbers = node.get("beside") or []
@@ -538,94 +529,83 @@ class _Opener:
                     pattern = named
                 # What is relative lies beside the shards, and the name of one may be "file:x".
                 for shard in (url for leaf in beside for url in leaf.shards.urls):
-                    self._check_location(table_beside(pattern, shard), home)
+                    self._check_location(table_beside(pattern, shard))
                 table = beside_shards(pattern, beside, missing="fill", cache=cache, stamp=stamp)
             else:
                 table = open_table(named, cache=cache, stamp=stamp)
             match = Match(*on)
             table = table.only(used_columns(table, fields, match))
-            pipeline = None if first is None else first.pipeline
-            rows = TableRows(table, fields, match, pipeline, beside)
-        except (ValueError, OSError) as error:
-            raise SpecError(f"{where}: {error}") from error
+        except OSError as error:
+            raise SpecError(str(error)) from error
+        rows = TableRows(table, fields, match, None if first is None else first.pipeline, beside)
         if len(rows) != node.get("nrows", len(rows)):
             raise SpecError(
-                f"{where}: {table.name}: expected {node['nrows']} rows, found {len(rows)}; join "
-                "the table again"
+                f"{table.name}: expected {node['nrows']} rows, found {len(rows)}; join the table "
+                "again"
             )
         return rows
 
-    def _inner(self) -> _Opener:
-        """Return an opener of the documents inside this one."""
-        return replace(self, documents=self.documents + 1, opened={})
-
-    def _count(self, what: str, where: str) -> None:
+    def _count(self, what: str) -> None:
         """Count what is opened; kilobytes may name each other millions of times."""
         self.counts[what] += 1
         if self.counts[what] > (most := _MOST_IN_ALL[what]):
             raise SpecError(
-                f"{where}: expected at most {most} {what} in all, found more; write the samples "
-                "as shards (wids.reshard), or merge the specs of datasets (`wids merge`)"
+                f"expected at most {most} {what} in all, found more; write the samples as shards "
+                "(wids.reshard), or merge the specs of datasets (`wids merge`)"
             )
 
-    def _dataset(self, node: dict[str, Any], home: str) -> Any:
+    def _dataset(self, node: dict[str, Any]) -> Any:
         """Open a dataset, after checking that it has not changed."""
-        where = _name_of(home)
-        _check(node, _DATASET, where)
+        fields = node.get("fields")
+        _check(fields or [], [str], f"{self.where}: fields")
         # What differs in its fields alone is opened once.
-        known = json.dumps([home, {key: node[key] for key in node if key != "fields"}], default=str)
+        known = json.dumps({key: node[key] for key in node if key != "fields"}, default=str)
         if known not in self.opened:
-            self._count("documents and datasets", where)
-            self.opened[known] = self._dataset_anew(node, home)
-        dataset, fields = self.opened[known], node.get("fields")
-        if fields is None:
-            return dataset
-        return dataset.with_options(fields=fields, missing_ok=fields)
+            self._count("documents and datasets")
+            self.opened[known] = self._dataset_anew(node)
+        dataset = self.opened[known]
+        return dataset if fields is None else dataset.with_options(fields=fields, missing_ok=fields)
 
-    def _dataset_anew(self, node: dict[str, Any], home: str) -> Any:
-        where = _name_of(home)
-        rules_of(node, where)
+    def _dataset_anew(self, node: dict[str, Any]) -> Any:
+        rules_of(node, self.where)
         own = {name: node[name] for name in USUAL_RULES if name in node}
         for name, kept in own.items():
             if self.options.get(name) not in (None, kept):
                 warn(
-                    f"{where}: {name}={self.options[name]!r} has no effect, since the samples of "
-                    f"the view were chosen with {kept!r}"
+                    f"{self.where}: {name}={self.options[name]!r} has no effect, since the samples "
+                    f"of the view were chosen with {kept!r}"
                 )
         kept = node.get("options") or {}
         if OWN_SHARDS & kept.keys():
             raise SpecError(
-                f"{where}: options: expected top-level keys without shards and base, found "
-                f"{_shown(kept)}"
+                f"options: expected top-level keys without shards and base, found {_shown(kept)}"
             )
         if self.options.get("dataset_name"):
             kept = {key: kept[key] for key in kept if key != "name"}
         if options := kept | (self.options.get("options") or {}):  # those given now count
             own["options"] = options
         if "spec" in node:
-            location = self._located(node["spec"], home)
-            shown = f"{where}: {display_url(str(node['spec']))}"
-            if file_name(location).endswith(".json") and is_local(location):
-                path = local_path(location)
+            source: Any = self._located(node["spec"])
+            shown = display_url(str(node["spec"]))
+            if file_name(source).endswith(".json") and is_local(source):
+                path = local_path(source)
                 if not path.exists():
                     raise SpecError(
-                        f"{where}: its dataset {display_url(str(path))} is not there; move the "
-                        "document and the dataset alike, or save the view again"
+                        f"its dataset {display_url(str(path))} is not there; move the document and "
+                        "the dataset alike, or save the view again"
                     )
-            dataset: Any = self.make(location, **self.options | own)
         elif node.get("shardlist") is not None:
             allow_local = bool(self.options.get("allow_local"))
             listed = {"shardlist": node["shardlist"]}
-            rows = [
-                dict(row) for row in DatasetSpec.parse(listed, home, allow_local=allow_local).shards
-            ]
-            shown = f"{where}: {len(rows)} shards"
-            dataset = self.make(rows, **self.options | own)
+            spec = DatasetSpec.parse(listed, self.home, allow_local=allow_local)
+            source = [dict(row) for row in spec.shards]
+            shown = f"{len(source)} shards"
         else:
             raise SpecError(
-                f"{where}: expected a dataset with 'spec' or 'shardlist', found "
+                "expected a dataset with 'spec' or 'shardlist', found "
                 f"{', '.join(map(_shown, node)) or 'nothing'}"
             )
+        dataset: Any = self.make(source, **self.options | own)
         shards, count = dataset.shards, len(dataset)
         if node.get("nsamples", count) != count or node.get("digest") not in (
             None,
@@ -650,75 +630,70 @@ class _Opener:
                 saved = check_text("versions", node["versions"])
                 dataset.dataset_shards.versions.restore(saved)
             except (TypeError, ValueError) as error:
-                raise SpecError(f"{where}: versions: {error}") from error
+                raise SpecError(f"versions: {error}") from error
         return dataset
 
-    def _changed(self, node: dict[str, Any], home: str) -> Any:
+    def _changed(self, node: dict[str, Any]) -> Any:
         """Apply the `patch`, `append` and `exclude` of a document to its base."""
-        where = _name_of(home)
         if "base" not in node:
-            raise SpecError(f"{where}: expected 'slots' or a 'base', found none")
-        samples = self._base(node["base"], home)
-        for patch in _as_list(node.get("patch"), where, "patch"):
+            raise SpecError("expected 'slots' or a 'base', found none")
+        samples = self._base(node["base"])
+        for patch in _as_list(node, "patch"):
             try:
-                samples = patched(samples, self._base(patch, home), f"patch({_shown(patch)})")
+                samples = patched(samples, self._base(patch), f"patch({_shown(patch)})")
             except ValueError as error:
-                raise SpecError(f"{where}: patch {_shown(patch)}: {error}") from error
-        if added := _as_list(node.get("append"), where, "append"):
-            parts = [self._base(each, home) for each in added]
-            try:
-                samples = concat([samples, *parts], classes=node.get("classes", "same"))
-            except ValueError as error:
-                raise SpecError(f"{where}: {error}") from error
+                raise SpecError(f"patch {_shown(patch)}: {error}") from error
+        if added := _as_list(node, "append"):
+            parts = [self._base(each) for each in added]
+            samples = concat([samples, *parts], classes=node.get("classes", "same"))
         if node.get("exclude") is not None:
-            samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
+            samples = samples.exclude(self._keys(node["exclude"]), missing="drop")
         facts = facts_of(samples)
         if node.get("made") is not None:
             facts = facts._replace(made=tuple(node["made"]))
-        if (lineage := _lineage(node, where)) is not None:
+        if (lineage := _lineage(node)) is not None:
             facts = facts._replace(lineage=lineage)
         return View(slots_of(samples), facts)
 
-    def _keys(self, named: Any, home: str) -> list[str]:
+    def _keys(self, named: Any) -> list[str]:
         """Return the keys in a list of a document, or in the file that it names."""
         from wids.views.keytable import read_keys
 
-        if _fits(named, [str]):
+        if isinstance(named, list) and all(isinstance(each, str) for each in named):
             return list(named)
         if not isinstance(named, str):
             raise SpecError(
-                f"{_name_of(home)}: exclude: expected a list of keys, which are texts, or the "
-                f"location of a file, found {_shown(named)}; write a key that is a number in quotes"
+                "exclude: expected a list of keys, which are texts, or the location of a file, "
+                f"found {_shown(named)}; write a key that is a number in quotes"
             )
-        location = self._located(named, home)
         try:
-            with _local_copy(location, self.store) as path:
+            with _local_copy(self._located(named), self.store) as path:
                 return read_keys(path)
         except (OSError, ValueError) as error:
-            raise SpecError(f"{_name_of(home)}: exclude: {error}") from error
+            raise SpecError(f"exclude: {error}") from error
 
-    def _located(self, named: Any, home: str) -> str:
-        """Resolve a location in a document against the document's folder."""
-        check_location(named, _name_of(home), "location")
-        location = join(folder_of(home), named)
-        self._check_location(location, home)
+    def _located(self, named: Any) -> str:
+        """Resolve a location in the document against its folder."""
+        check_location(named, self.where, "location")
+        location = join(folder_of(self.home), named)
+        self._check_location(location)
         return location
 
-    def _check_location(self, location: str, home: str) -> None:
+    def _check_location(self, location: str) -> None:
         """Raise SpecError for a pipe or a device, and for a local file that a server names."""
         if not is_local(location):
             return
-        if not (is_local(home) or self.options.get("allow_local")):
+        if not (is_local(self.home) or self.options.get("allow_local")):
             raise SpecError(
-                f"{_name_of(home)}: {location!r:.200} is a file of this machine, which a "
-                "document from a server may not name; allow_local=True permits it"
+                f"{location!r:.200} is a file of this machine, which a document from a server may "
+                "not name; allow_local=True permits it"
             )
         path = local_path(location)
         # By functions of `os.path`, which are False for a name that no file can have.
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH110, PTH112, PTH113
             raise SpecError(
-                f"{_name_of(home)}: {display_url(location):.200}: expected a file or a folder, "
-                "found a pipe or a device, which may have no end"
+                f"{display_url(location):.200}: expected a file or a folder, found a pipe or a "
+                "device, which may have no end"
             )
 
 
@@ -758,39 +733,33 @@ def patched(samples: Any, patch: Any, made: str) -> View:
     return View(plan, facts._replace(made=(*facts.made, made)))
 
 
-def _lineage(node: dict[str, Any], where: str) -> str | None:
+def _lineage(node: dict[str, Any]) -> str | None:
     """Return the lineage that a document states."""
     lineage = lineage_in(node)
     if node.get("lineage") is not None and lineage is None:
         raise SpecError(
-            f"{where}: lineage: expected 16 hexadecimal digits as they were saved, found "
+            "lineage: expected 16 hexadecimal digits as they were saved, found "
             f"{_shown(node['lineage'])}"
         )
     return lineage
 
 
-def _step(said: dict[str, Any], number: int, count: int, where: str) -> Step:
-    """Return a step of a source of a slot as a document describes it.
+def _step(said: dict[str, Any], later: range) -> Step:
+    """Return a step of a source as a document describes it.
 
     Args:
         said: The description.
-        number: Number of the slot.
-        count: Number of all slots.
-        where: Location of the document.
+        later: Numbers of the slots that it may read.
     """
-    _check(said, _STEP, where)
     if said.get("names") is not None:
-        try:
-            return Rename(checked_names(said["names"], "names"))
-        except ValueError as error:
-            raise SpecError(f"{where}: slot {number}: {error}") from error
+        return Rename(checked_names(said["names"], "names"))
     before, after = said.get("before"), said.get("after")
     is_window = before is not None or after is not None
     named = [*(before or ()), *(after or ())] if is_window else [said.get("join", -1)]
     for slot in named:
-        if not number < slot < count:
+        if slot not in later:
             raise SpecError(
-                f"{where}: slot {number}: expected the number of a later slot to join, found "
+                "expected the number of a later slot to join, found "
                 f"{_shown(None if slot == -1 else slot)}"
             )
     if is_window:
@@ -819,17 +788,17 @@ def _rows_from(node: dict[str, Any], arrays: Mapping[str, Any]) -> Rows:
     return Rows.over(range(*numbers)) if "range" in node else Rows.of(np.array(numbers, np.int64))
 
 
-def _check_reads(slots: Sequence[Slot], where: str) -> None:
-    """Refuse a plan of which one sample takes very many reads: slots may name each other."""
-    reads = [1] * len(slots)
+def _check_work(slots: Sequence[Slot]) -> None:
+    """Refuse a plan of which one sample takes very long: slots may name each other."""
+    work = [1] * len(slots)
     for number in range(len(slots) - 1, -1, -1):
         for source in slots[number].sources:
-            joins = [slot for step in source.steps for slot in slots_under(step)]
-            reads[number] = max(reads[number], 1 + sum(reads[slot] for slot in joins))
-        if reads[number] > _MOST_READS:
+            reads = [sum(work[slot] for slot in slots_under(step)) for step in source.steps]
+            work[number] = max(work[number], 1 + sum(reads) + len(reads))
+        if work[number] > _MOST_WORK:
             raise SpecError(
-                f"{where}: slot {number}: expected at most {_MOST_READS} reads for one sample, "
-                f"found {reads[number]}; write the samples as shards (wids.reshard)"
+                f"slot {number}: expected at most {_MOST_WORK} reads and steps for one sample, "
+                f"found {work[number]}; write the samples as shards (wids.reshard)"
             )
 
 
@@ -878,10 +847,9 @@ def _saved_document(source: Any, store: StoreSettings | None = None) -> dict[str
     return dict(document)
 
 
-def _as_list(value: Any, where: str, name: str) -> list[Any]:
-    if value is None:
-        return []
-    found = value if isinstance(value, list) else [value]
+def _as_list(node: dict[str, Any], name: str) -> list[Any]:
+    value = node.get(name)
+    found = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(each, str | dict) for each in found):
-        raise SpecError(f"{where}: {name}: expected locations, found {_shown(value)}")
+        raise SpecError(f"{name}: expected locations, found {_shown(value)}")
     return found
