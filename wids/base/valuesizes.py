@@ -8,7 +8,6 @@ error.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from wids.errors import DecodeError
 
@@ -16,6 +15,21 @@ __all__ = ["JSON_COST", "cbor_nbytes", "json_nbytes", "msgpack_nbytes"]
 
 # A value with its slot or entry, without its content; one that may be a dict, a date, an `ExtType`.
 _PLAIN, _OTHER = 136, 300
+# First bytes of msgpack: texts and what takes `_OTHER`; how many bytes tell the length of the
+# content; how many other bytes follow (numbers, extensions with their type, counts of containers).
+_TEXTS = frozenset({*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB})
+_OTHERS = frozenset(
+    {*range(0x80, 0xA0), *range(0xC7, 0xCA), *range(0xD4, 0xD9), *range(0xDC, 0xE0)}
+)
+_LENGTHS = dict(
+    zip((0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xD9, 0xDA, 0xDB), 3 * (1, 2, 4), strict=True)
+)
+_SIZES = {
+    **dict(zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True)),
+    **dict(zip(range(0xD4, 0xD9), (2, 3, 5, 9, 17), strict=True)),
+    **dict.fromkeys(range(0xC7, 0xCA), 1),
+    **dict(zip(range(0xDC, 0xE0), (2, 4, 2, 4), strict=True)),
+}
 _WIDEST = 4  # bytes that a character may take
 # Tags of CBOR whose values can take hours to build: their name, and the size in bytes of documents
 # that are safe.
@@ -32,7 +46,6 @@ _LONG_NUMBER = re.compile(rb"(?:[\xc2\xc3]|[\xd8-\xdb]\0*[\x02\x03])[\x5a\x5b\x5
 _RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
 _SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1d\x1e\x23\x24]")
 _RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
-_ENDLESS = 1 << 62  # values of a container that has an end mark instead of a count
 
 # JSON: a slot and a number, an entry and its key, empty containers. Marks within strings are
 # counted too, which only raises the bound.
@@ -41,23 +54,6 @@ _JSON_COSTS = {b",": 72, b":": 130, b"[": 80, b"{": 100}
 # msgpack, a tag in CBOR.
 JSON_COST = 80
 _MOST_MSGPACK_COST, _MOST_CBOR_COST = 130, 210
-
-
-class _Head(NamedTuple):
-    """Meaning of the first byte of a value.
-
-    Attributes:
-        kind: "plain" (a number or bytes), "text", "ext", "list", "dict", "tag", "endless" or "end".
-        width: Number of bytes of the count that follows; 0 if `amount` is the count.
-        amount: Size of the content in bytes, number of values of the container, or number of the
-            tag.
-        more: Number of bytes between the count and the content.
-    """
-
-    kind: str
-    width: int = 0
-    amount: int = 0
-    more: int = 0
 
 
 def json_nbytes(document: bytes | str, max_nbytes: int) -> int:
@@ -89,7 +85,21 @@ def msgpack_nbytes(data: bytes, max_nbytes: int) -> int:
     300
     """
     rough = _MOST_MSGPACK_COST * len(data)
-    return rough if rough <= max_nbytes else _walked(data, max_nbytes, _MSGPACK)
+    if rough <= max_nbytes:
+        return rough
+    total = position = 0
+    while position < len(data) and total <= max_nbytes:
+        head = data[position]
+        start = position + 1 + _LENGTHS.get(head, 0)
+        nbytes = int.from_bytes(data[position + 1 : start], "big")
+        if 0xA0 <= head < 0xC0:  # a text whose length is in its first byte
+            nbytes = head & 31
+        total += _OTHER if head in _OTHERS else _PLAIN
+        if nbytes:
+            is_text = head in _TEXTS
+            total += _content_nbytes(data, start, nbytes, max_nbytes - total, is_text=is_text)
+        position = start + nbytes + _SIZES.get(head, 0)
+    return total
 
 
 def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
@@ -113,43 +123,32 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
     )
     if rough <= max_nbytes and not slow:
         return rough
-    return _walked(data, max_nbytes, _CBOR)
-
-
-def _walked(data: bytes, max_nbytes: int, heads: list[_Head]) -> int:
-    """Return the sum of the sizes of all values of a document; each begins with a head."""
     total = position = num_rare = 0
-    left = 1  # number of values to come
-    outer: list[int] = []  # the same for the containers around endless containers
-    while left and position < len(data) and total <= max_nbytes:
-        head = heads[data[position]]
-        start, count = position + 1 + head.width, head.amount
-        if head.width:
+    while position < len(data) and total <= max_nbytes:
+        major, count = divmod(data[position], 32)
+        width = {24: 1, 25: 2, 26: 4, 27: 8}.get(count, 0)
+        # Of 28 and more, 31 stands for parts until an end mark, and the others for nothing.
+        has_count, start = count < 28, position + 1 + width
+        if width:
             count = int.from_bytes(data[position + 1 : start], "big")
-        position = start + head.more
-        left -= 1
-        total += _PLAIN if head.kind in ("plain", "text") else _OTHER
-        if head.kind in ("plain", "text", "ext"):
-            nbytes = min(count, len(data) - position)
-            if total + nbytes > max_nbytes:  # before a copy is made of what will be refused
-                return total + nbytes
-            wide = head.kind == "text" and not data[position : position + nbytes].isascii()
-            # Where a character is wider than those before it, the text is copied.
-            total += (_WIDEST + 1) * nbytes if wide else nbytes
+        position = start
+        total += _OTHER if major in (4, 5, 6) else _PLAIN
+        if major in (2, 3) and has_count:  # bytes and texts
+            total += _content_nbytes(data, start, count, max_nbytes - total, is_text=major == 3)
             position += count
-        elif head.kind == "endless":
-            outer.append(left)
-            left = _ENDLESS
-        elif head.kind == "end" and outer:
-            left = outer.pop()
-        else:
-            if head.kind == "tag":
-                num_rare += count in _RARE_TAGS
-                _check_tag(count, num_rare, data, position)
-                count = 1
-            count = min(count, len(data))  # each value has at least one byte
-            left += 2 * count if head.kind == "dict" else count
+        elif major == 6 and has_count:
+            num_rare += count in _RARE_TAGS
+            _check_tag(count, num_rare, data, position)
     return total
+
+
+def _content_nbytes(data: bytes, start: int, nbytes: int, most: int, *, is_text: bool) -> int:
+    """Return a bound of the memory of the content of bytes or a text, beside their object."""
+    nbytes = min(nbytes, len(data) - start)
+    if nbytes > most or not is_text:  # no copy is made of what will be refused
+        return nbytes
+    # Where a character is wider than those before it, the text is copied.
+    return nbytes if data[start : start + nbytes].isascii() else (_WIDEST + 1) * nbytes
 
 
 def _check_tag(tag: int, num_rare: int, data: bytes, position: int) -> None:
@@ -177,44 +176,3 @@ def _check_tag(tag: int, num_rare: int, data: bytes, position: int) -> None:
             f"cbor: expected at most {_MOST_RARE} long numbers or UUIDs, found more: as keys they "
             "can share one hash; decode such fields by a function of your own (decoders=)"
         )
-
-
-def _msgpack_heads() -> list[_Head]:
-    """Return the heads of the msgpack specification, by first byte."""
-    heads = [_Head("plain")] * 256  # numbers of one byte, None, False, True
-    for code in range(16):
-        heads[0x80 | code] = _Head("dict", amount=code)
-        heads[0x90 | code] = _Head("list", amount=code)
-    for code in range(32):
-        heads[0xA0 | code] = _Head("text", amount=code)
-    for step, width in enumerate((1, 2, 4)):
-        heads[0xC4 + step] = _Head("plain", width)
-        heads[0xC7 + step] = _Head("ext", width, more=1)  # a byte for the type
-        heads[0xD9 + step] = _Head("text", width)
-    for step, nbytes in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8)):
-        heads[0xCA + step] = _Head("plain", amount=nbytes)
-    for step, nbytes in enumerate((1, 2, 4, 8, 16)):
-        heads[0xD4 + step] = _Head("ext", amount=nbytes, more=1)
-    for step, width in enumerate((2, 4)):
-        heads[0xDC + step] = _Head("list", width)
-        heads[0xDE + step] = _Head("dict", width)
-    return heads
-
-
-def _cbor_heads() -> list[_Head]:
-    """Return the heads of RFC 8949, by first byte."""
-    heads = [_Head("end")] * 256
-    kinds = ("plain", "plain", "plain", "text", "list", "dict", "tag", "plain")
-    for major, kind in enumerate(kinds):
-        counted = major not in (0, 1, 7)  # not numbers; the count of a tag is its number
-        for code in range(24):
-            heads[major << 5 | code] = _Head(kind, amount=code if counted else 0)
-        for step, width in enumerate((1, 2, 4, 8)):
-            head = _Head(kind, width) if counted else _Head(kind, amount=width)
-            heads[major << 5 | 24 + step] = head
-    for major in (2, 3, 4, 5):
-        heads[major << 5 | 31] = _Head("endless")
-    return heads
-
-
-_MSGPACK, _CBOR = _msgpack_heads(), _cbor_heads()
