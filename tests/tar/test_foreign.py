@@ -12,7 +12,6 @@ from helpers.shards import write_shard
 from wids.errors import ShardFormatError
 from wids.tar.foreign import (
     check_foreign_index,
-    find_foreign_indexes,
     read_foreign_index,
     write_dali_index,
     write_energon_index,
@@ -225,11 +224,13 @@ def test_a_database_in_the_root_speaks_of_shards_below(shard):
     for folder in ("other", "part"):
         (shard.parent / folder).mkdir()
         shutil.copy(shard, shard.parent / folder)
-    assert find_foreign_indexes(shard.parent / "part" / "train-0.tar") == [root / "index.sqlite"]
     assert check_foreign_index(root / "index.sqlite", shard.parent / "part" / "train-0.tar") == 1
     assert read_foreign_index(root / "index.sqlite", shard.parent / "other" / "train-0.tar") == []
     with pytest.raises(ShardFormatError, match=r"'train-0\.tar' among"):
         read_foreign_index(root / "index.sqlite", shard)
+    index = TarIndex.from_tar(shard)
+    assert list(wrong_indexes(shard.parent / "part" / "train-0.tar", index)) == []
+    assert [name for name, _ in wrong_indexes(shard, index)] == ["index.sqlite"]
 
 
 def test_more_entries_than_members_are_refused(shard, tmp_path):

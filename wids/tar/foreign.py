@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ForeignMember",
     "check_foreign_index",
-    "find_foreign_indexes",
     "read_foreign_index",
     "write_dali_index",
     "write_energon_index",
@@ -56,30 +55,11 @@ class ForeignMember(NamedTuple):
     size: int
 
 
-def _dali_path(tar: Path) -> Path:
-    # The name up to its first dot; a leading one does not count, as in DALI.
-    return tar.with_name(tar.name[0] + tar.name[1:].partition(".")[0] + ".idx")
+_Path = str | os.PathLike[str]
+_Entry = tuple[Any, Any, Any, Any]  # name, extension, offset, size, as they stand there
 
 
-def _energon_path(tar: Path) -> Path:
-    return tar.with_name(tar.name + ".idx")
-
-
-# Reading.
-
-
-def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
-    """Return the files at the paths where DALI, Energon and webshart keep an index of a shard."""
-    tar = Path(tar)
-    databases = [root / _DATABASE for root in [tar.parent, *tar.parent.parents][:_MAX_DEPTH]]
-    paths = [_dali_path(tar), _energon_path(tar), tar.with_suffix(".json"), *databases]
-    # False, and no error, where permissions hide a file.
-    return [path for path in paths if os.path.isfile(path)]  # noqa: PTH113
-
-
-def read_foreign_index(
-    path: str | os.PathLike[str], tar: str | os.PathLike[str] | None = None
-) -> list[ForeignMember]:
+def read_foreign_index(path: _Path, tar: _Path | None = None) -> list[ForeignMember]:
     """Read the entries of another tool's index, in its order, unverified.
 
     Args:
@@ -103,36 +83,34 @@ def read_foreign_index(
     return list(_members(Path(path), tar, None))
 
 
-def _members(
-    path: Path, tar: str | os.PathLike[str] | None, most: int | None
-) -> Iterator[ForeignMember]:
+def _members(path: Path, tar: _Path | None, most: int | None) -> Iterator[ForeignMember]:
     """Yield the entries of an index; a file too long for `most` of them is refused unread."""
     with path.open("rb") as stream:
-        start = stream.read(16)
-        nbytes = os.fstat(stream.fileno()).st_size
-    if start.startswith(b"SQLite format 3\0"):
-        yield from _energon_database(path, tar)
-        return
-    room = nbytes if most is None else _MAX_OTHER_NBYTES + _MAX_ENTRY_NBYTES * most
-    if nbytes > room:
-        raise _unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
-    if start[:4] in _DALI_WORDS:
-        yield from _dali(path)
-        return
-    if not start.lstrip().startswith(b"{"):
-        raise _unfit(path, "an index of DALI, Energon or webshart", f"{start!r} at byte 0")
-    try:
-        files = json.loads(path.read_bytes())["files"].items()
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise _unfit(path, 'JSON like {"files": {name: ...}}', repr(error)[:80]) from error
-    for name, entry in files:
-        if not isinstance(entry, dict):
-            raise _unfit(path, f"an object for {name[:80]!r}", repr(entry)[:80])
-        yield _member(path, name, None, entry.get("offset"), entry.get("length"))
+        start, nbytes = stream.read(16), os.fstat(stream.fileno()).st_size
+        room = nbytes if most is None else _MAX_OTHER_NBYTES + _MAX_ENTRY_NBYTES * most
+        if start.startswith(b"SQLite format 3\0"):
+            entries = _energon_entries(path, tar)
+        elif nbytes > room:
+            raise _unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
+        elif start[:4] in _DALI_WORDS:
+            entries = _dali_entries(path, start + stream.read())
+        elif start.lstrip().startswith(b"{"):
+            entries = _webshart_entries(path, start + stream.read())
+        else:
+            raise _unfit(path, "an index of DALI, Energon or webshart", f"{start!r} at byte 0")
+    for name, extension, *span in entries:
+        numbers = []
+        for value in span:
+            digits = isinstance(value, bytes) and value.isdigit() and len(value) < 20
+            number = int(value) if digits else value
+            if type(number) is not int or not 0 <= number < 1 << 63:
+                raise _unfit(path, "an offset or size", repr(value)[:80])
+            numbers.append(number)
+        yield ForeignMember(name, extension, *numbers)
 
 
-def _dali(path: Path) -> Iterator[ForeignMember]:
-    head, *lines = path.read_bytes().split(b"\n")
+def _dali_entries(path: Path, data: bytes) -> Iterator[_Entry]:
+    head, *lines = data.split(b"\n")
     version, _, count = head.partition(b" ")
     if (width := _DALI_WORDS.get(version)) is None:
         raise _unfit(path, "version v1.1 or v1.2", repr(version[:20]))
@@ -145,10 +123,18 @@ def _dali(path: Path) -> Iterator[ForeignMember]:
         for at in range(0, len(words), width):
             extension, offset, size, *names = words[at : at + width]
             name = os.fsdecode(names[0]) if names else None
-            yield _member(path, name, f".{os.fsdecode(extension)}", offset, size)
+            yield name, f".{os.fsdecode(extension)}", offset, size
 
 
-def _energon_database(path: Path, tar: str | os.PathLike[str] | None) -> Iterator[ForeignMember]:
+def _webshart_entries(path: Path, data: bytes) -> Iterator[_Entry]:
+    try:
+        for name, entry in json.loads(data)["files"].items():
+            yield name, None, entry.get("offset"), entry.get("length")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise _unfit(path, 'JSON like {"files": {name: {...}}}', repr(error)[:80]) from error
+
+
+def _energon_entries(path: Path, tar: _Path | None) -> Iterator[_Entry]:
     import sqlite3  # importing it takes longer than indexing a shard
 
     if tar is None:
@@ -172,33 +158,18 @@ def _energon_database(path: Path, tar: str | os.PathLike[str] | None) -> Iterato
             "WHERE tar_file_id = ? ORDER BY p.content_byte_offset",
             (number,),
         ):
-            yield _member(path, f"{key}.{part}", f".{part}", offset, size)
+            yield f"{key}.{part}", f".{part}", offset, size
     except sqlite3.Error as error:
         raise _unfit(path, "Energon's tables", str(error)) from error
     finally:
         connection.close()
 
 
-def _member(path: Path, name: str | None, extension: str | None, *span: Any) -> ForeignMember:
-    """Return an entry; raise if a number in it cannot be an offset or a size."""
-    numbers = []
-    for value in span:
-        digits = isinstance(value, bytes) and value.isdigit() and len(value) < 20
-        number = int(value) if digits else value
-        if type(number) is not int or not 0 <= number < 1 << 63:
-            raise _unfit(path, "an offset or size", repr(value)[:80])
-        numbers.append(number)
-    return ForeignMember(name, extension, *numbers)
-
-
 def _unfit(path: Path, expected: str, found: str) -> ShardFormatError:
     return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index again")
 
 
-# Checking.
-
-
-def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str]) -> int:
+def check_foreign_index(path: _Path, tar: _Path) -> int:
     """Check each entry of another tool's tar index against the header it points to.
 
     Args:
@@ -211,54 +182,36 @@ def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str
     Raises:
         ShardFormatError: An entry is wrong; the message names it and says what is there instead.
         OSError: A file cannot be opened.
-
-    >>> import tempfile, wids
-    >>> folder = tempfile.mkdtemp()
-    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
-    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one"})
-    >>> wids.check_foreign_index(wids.write_dali_index(f"{folder}/a.tar"), f"{folder}/a.tar")
-    1
     """
-    path, tar = Path(path), Path(tar)
-    check = _check_starts if _is_energon(path, tar) else _check_members
     # From the headers: a sidecar could be wrong as well.
-    return check(path, tar, TarIndex.from_tar(tar))
+    return _checked(Path(path), Path(tar), TarIndex.from_tar(tar))
 
 
 def wrong_indexes(tar: Path, index: TarIndex) -> Iterator[tuple[str, str]]:
-    """Check all indexes that other tools keep of a shard.
+    """Yield name and error of each wrong index that DALI, Energon or webshart keep of a shard.
 
     Args:
         tar: The shard.
         index: Its members, as its headers say.
-
-    Yields:
-        File name and error message of each wrong one.
     """
-    for path in find_foreign_indexes(tar):
-        rules = (index.source.key_rule, index.source.grouping)
+    roots = [tar.parent, *tar.parent.parents][:_MAX_DEPTH]
+    paths = [_dali_path(tar), tar.with_name(f"{tar.name}.idx"), tar.with_suffix(".json")]
+    for path in [*paths, *(root / _DATABASE for root in roots)]:
         try:
-            # Energon knows no other rules. With others, its samples are not those of this index.
-            if not _is_energon(path, tar):
-                _check_members(path, tar, index)
-            elif rules == ("first_dot", "adjacent"):
-                _check_starts(path, tar, index)
+            if os.path.isfile(path):  # noqa: PTH113 (False where permissions hide a file)
+                _checked(path, tar, index)
         except (ShardFormatError, OSError) as error:
             # A JSON of that name is most often a spec or annotations.
             if path.suffix != ".json" or "is wrong: " in str(error):
                 yield path.name, str(error)
 
 
-def _is_energon(path: Path, tar: Path) -> bool:
-    """Return whether a file is Energon's `.tar.idx` of a shard, which has no magic number."""
-    if path.name != _energon_path(tar).name:
-        return False
-    with path.open("rb") as stream:
-        return stream.read(4) not in _DALI_WORDS
-
-
-def _check_members(path: Path, tar: Path, index: TarIndex) -> int:
-    """Check each entry of an index that lists members; return their number."""
+def _checked(path: Path, tar: Path, index: TarIndex) -> int:
+    """Check an index that lists members, or the starts of samples; return how many."""
+    if path.name == f"{tar.name}.idx":
+        with path.open("rb") as stream:
+            if stream.read(4) not in _DALI_WORDS:  # Energon's has no magic number
+                return _checked_starts(path, tar, index)
     members = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
     # By name and offset: a hard link has the offset of its target, and two members may have one
     # name.
@@ -280,11 +233,12 @@ def _check_members(path: Path, tar: Path, index: TarIndex) -> int:
     return count
 
 
-def _check_starts(path: Path, tar: Path, index: TarIndex) -> int:
+def _checked_starts(path: Path, tar: Path, index: TarIndex) -> int:
     """Check Energon's offsets: the first header of each sample in order, and the end."""
+    if (index.source.key_rule, index.source.grouping) != ("first_dot", "adjacent"):
+        return 0  # Energon knows no other rules: its samples are not those of this index
     *starts, _ = _sample_starts(tar, index)
-    wanted = 8 * (len(starts) + 1)
-    if (nbytes := path.stat().st_size) != wanted:
+    if (nbytes := path.stat().st_size) != 8 * (len(starts) + 1):
         raise _unfit(path, f"{len(starts) + 1} numbers of eight bytes", f"{nbytes} bytes")
     *entries, last = struct.unpack(f"<{len(starts) + 1}Q", path.read_bytes())
     for number, (entry, start) in enumerate(zip(entries, starts, strict=True)):
@@ -321,24 +275,20 @@ def _sample_starts(tar: Path, index: TarIndex) -> list[int]:
     return [*(starts[offset] for offset in first), end]
 
 
-# Writing.
+def _dali_path(tar: Path) -> Path:
+    # The name up to its first dot; a leading one does not count, as in DALI.
+    return tar.with_name(tar.name[0] + tar.name[1:].partition(".")[0] + ".idx")
 
 
 def write_dali_index(
-    tar: str | os.PathLike[str],
-    path: str | os.PathLike[str] | None = None,
-    *,
-    index: TarIndex | None = None,
+    tar: _Path, path: _Path | None = None, *, index: TarIndex | None = None
 ) -> Path:
-    """Write a shard's index for DALI, version 1.2: `fn.readers.webdataset(index_paths=...)`.
+    """Write a shard's index for DALI, `fn.readers.webdataset(index_paths=...)`; return its path.
 
     Args:
         tar: The shard.
         path: Path of the index; by default the shard's name up to its first dot, and `.idx`.
         index: Its tar index; None: made from its headers.
-
-    Returns:
-        The path of the index.
 
     Raises:
         ShardFormatError: The shard cannot be read, or DALI cannot express what is in it: no
@@ -374,20 +324,14 @@ def write_dali_index(
 
 
 def write_energon_index(
-    tar: str | os.PathLike[str],
-    path: str | os.PathLike[str] | None = None,
-    *,
-    index: TarIndex | None = None,
+    tar: _Path, path: _Path | None = None, *, index: TarIndex | None = None
 ) -> Path:
-    """Write a shard's index for Megatron Energon: the offset of each sample, as `.tar.idx`.
+    """Write a shard's index for Megatron Energon, the offset of each sample; return its path.
 
     Args:
         tar: The shard.
-        path: Path of the index; by default the shard's name, and `.idx`.
+        path: Path of the index; by default the shard's name, and `.idx`: `.tar.idx`.
         index: Its tar index; None: made from its headers.
-
-    Returns:
-        The path of the index.
 
     Raises:
         ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
@@ -395,6 +339,6 @@ def write_energon_index(
         OSError: The index cannot be written.
     """
     starts = _sample_starts(Path(tar), TarIndex.from_tar(tar) if index is None else index)
-    target = _energon_path(Path(tar)) if path is None else Path(path)
+    target = Path(f"{os.fspath(tar)}.idx" if path is None else path)
     write_atomically(target, struct.pack(f"<{len(starts)}Q", *starts), sync=True)
     return target
