@@ -14,6 +14,7 @@ import numpy as np
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures, message_of
 from wids.browse.keptbytes import KeptBytes
+from wids.codecs.formats import field_kind, wrapper_of
 from wids.errors import FetchError, ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from wids.base.shardref import ShardRef
+    from wids.codecs.formats import Kind
     from wids.ordering.permute import Integers
     from wids.reading.shardlist import ShardList
     from wids.tar.shard import ReadableShard
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from wids.views.plan import StoredField
 
 __all__ = [
+    "MOST_LOOKED_AT",
     "PATIENCE",
     "FieldKey",
     "FieldReader",
@@ -47,6 +50,7 @@ __all__ = [
 Uncounted = dict[str, WidsError | OSError]
 
 
+MOST_LOOKED_AT = 1000  # fields of a sample among which those to show are chosen
 # Memory for the small fields of some pages, so that going back sends no requests.
 _KEPT_NBYTES = 64 << 20
 # Most bytes of a remote sample that are fetched before the page requests them.
@@ -124,6 +128,22 @@ class LocatedSample:
                 f"field {number}"
             )
         return self.fields[number]
+
+    def first(self, *kinds: Kind, most_nbytes: int | None = None) -> int | None:
+        """Return the number of the first field of the first kind that the sample has, or None.
+
+        Compressed text, JSON and sound do not count, as they would have to be unpacked.
+        """
+        for kind in kinds:
+            is_plain = kind in ("text", "json", "audio")
+            for number, field in enumerate(self.fields[:MOST_LOOKED_AT]):
+                if field_kind(field.extension) != kind or (
+                    is_plain and wrapper_of(field.extension)
+                ):
+                    continue
+                if most_nbytes is None or field.nbytes <= most_nbytes:
+                    return number
+        return None
 
 
 class JoinedFields:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wids.browse.columns import column_name
 from wids.browse.failures import message_of
+from wids.browse.fieldreader import MOST_LOOKED_AT
 from wids.browse.vectors import MOST_VECTOR_NBYTES, as_vector, document_in, is_document, vector_of
 from wids.codecs.formats import (
     OCTET_STREAM,
@@ -43,7 +44,6 @@ LOOKS = ("grid", "list", "chat", "text", "audio", "table")
 
 _LOOK_SAMPLES = 6
 _LOOK_SHARDS = 8
-_MOST_FIELDS = 1_000  # of a sample
 _LOOK_VECTORS = 2
 # A list in JSON is a vector by its name, or if it is long and not of tokens, which are integers.
 _VECTOR_NAME = re.compile(r"emb|vec|feat|latent|umap|tsne|t-sne|pca", re.IGNORECASE)
@@ -116,7 +116,7 @@ def _first_samples(reader: FieldReader) -> Iterator[LocatedSample]:
             first = reader.first_index(shard_index)
             found = range(first, first + min(reader.num_samples(shard_index), _LOOK_SAMPLES))
             located = map(reader.locate, found)
-            samples = [replace(each, fields=each.fields[:_MOST_FIELDS]) for each in located]
+            samples = [replace(each, fields=each.fields[:MOST_LOOKED_AT]) for each in located]
         except (WidsError, OSError):
             continue
         reader.fetch_ahead(samples, lambda each: _fields_ahead(each, "chat"))
@@ -209,7 +209,7 @@ def add_contents(
 
 def _values_of(reader: FieldReader, located: LocatedSample) -> Iterator[tuple[str, Any]]:
     """Yield the single values of a sample, named as in SQL: classes, JSON, facts of headers."""
-    for number, field in enumerate(located.fields[:_MOST_FIELDS]):
+    for number, field in enumerate(located.fields[:MOST_LOOKED_AT]):
         name = column_name(safe_text(field.extension.removeprefix(".").lower(), 100))
         kind = field_kind(field.extension)
         if kind == "class":
@@ -254,7 +254,7 @@ def header_facts(reader: FieldReader, located: LocatedSample, number: int) -> di
 
 def _fields_ahead(located: LocatedSample, look: str) -> list[int]:
     """Return the numbers of the small fields whose content a look shows."""
-    number = _plain_field(located, "json" if look == "chat" else "text")
+    number = located.first("json" if look == "chat" else "text")
     small = number is not None and located.fields[number].nbytes <= _HEAD_NBYTES
     return [number] if number is not None and small and look != "table" else []
 
@@ -268,14 +268,6 @@ def _content_of(reader: FieldReader, located: LocatedSample, look: str) -> dict[
     if look in ("list", "audio", "chat"):
         found["audio"] = _audio_of(reader, located)
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _plain_field(located: LocatedSample, kind: str) -> int | None:
-    """Return the number of the first field of a kind that is not compressed."""
-    for number, field in enumerate(located.fields):
-        if field_kind(field.extension) == kind and not wrapper_of(field.extension):
-            return number
-    return None
 
 
 def _turns_of(reader: FieldReader, located: LocatedSample, count: int) -> dict[str, Any] | None:
@@ -294,7 +286,7 @@ def _turns_of(reader: FieldReader, located: LocatedSample, count: int) -> dict[s
 
 
 def _text_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | None:
-    number = _plain_field(located, "text")
+    number = located.first("text")
     if number is None:
         return None
     field = located.fields[number]
@@ -310,7 +302,7 @@ def _text_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | No
 
 
 def _audio_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | None:
-    number = _plain_field(located, "audio")
+    number = located.first("audio")
     if number is None:
         return None
     field = located.fields[number]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from wids.browse.decoders import SHOWN_SECONDS, Job, TookLongError, thumbnail_job, view_job
 from wids.browse.failures import message_of
+from wids.browse.fieldreader import MOST_LOOKED_AT
 from wids.browse.looks import header_facts
-from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
+from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type
 from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, find_shapes, shapes_of
 from wids.display.fieldview import (
     FieldView,
@@ -44,7 +45,6 @@ _MOST_CAPTION_NBYTES = 64 << 10
 _MOST_MEDIA_NBYTES = 16 << 20
 _MOST_MEDIA_FAR_NBYTES = 1 << 20
 _MOST_FIELDS = 200
-_MOST_LOOKED_AT = 1000  # fields among which the one to show on a tile is chosen
 _MOST_KEY = 300
 _MOST_BOXES = 40  # on a tile
 # What documents with boxes have, as `wids.display.annotations` knows them.
@@ -98,9 +98,9 @@ def tiles(
 
 def _on_tile(located: LocatedSample) -> tuple[int | None, ...]:
     """Return the numbers of the fields that a tile shows: picture, class, caption and boxes."""
-    caption = _first(located, ("text", "json"), _MOST_CAPTION_NBYTES)
-    document = _first(located, ("json",), _MOST_CAPTION_NBYTES)
-    return _picture(located), _first(located, ("class",), 200), caption, document
+    caption = located.first("text", "json", most_nbytes=_MOST_CAPTION_NBYTES)
+    document = located.first("json", most_nbytes=_MOST_CAPTION_NBYTES)
+    return _picture(located), located.first("class", most_nbytes=200), caption, document
 
 
 def _tile(
@@ -111,9 +111,11 @@ def _tile(
         "key": safe_text(located.key, _MOST_KEY),
         "fields": [safe_text(field.extension, 40) for field in located.fields[:12]],
         "kind": _main_kind(located),
+        "film": None,
     }
-    if tile["kind"] == "video":
-        tile["film"] = _film(located)
+    film = located.first("video") if tile["kind"] == "video" else None
+    if film is not None and media_type(located.fields[film].extension) != OCTET_STREAM:
+        tile["film"] = film  # which a browser may play
     picture, label, caption, document = _on_tile(located)
     try:
         tile |= _face(reader, located, picture)
@@ -131,16 +133,6 @@ def _tile(
     return tile
 
 
-def _film(located: LocatedSample) -> dict[str, Any] | None:
-    """Return what a tile needs to play the first video of a sample in its place."""
-    for number, field in enumerate(located.fields[:_MOST_LOOKED_AT]):
-        if field_kind(field.extension) == "video":
-            plain = media_type(field.extension)
-            shown = None if plain == OCTET_STREAM else plain
-            return {"field": number, "media_type": shown, "strip": _is_drawn(field)}
-    return None
-
-
 def _face(reader: FieldReader, located: LocatedSample, number: int | None) -> dict[str, Any]:
     """Return the picture or caption of a tile, as JSON."""
     if number is None or field_kind(located.fields[number].extension) != "array":
@@ -156,28 +148,17 @@ def _face(reader: FieldReader, located: LocatedSample, number: int | None) -> di
     return {"picture": None, "caption": safe_text(f"{field.extension}: {what}", 100)}
 
 
-def _first(located: LocatedSample, kinds: tuple[str, ...], most_nbytes: int) -> int | None:
-    """Find the first field of the first kind that the sample has."""
-    for kind in kinds:
-        for number, field in enumerate(located.fields[:_MOST_LOOKED_AT]):
-            # Compressed text would have to be unpacked, which takes too long for a tile.
-            plain = kind not in ("text", "json") or not wrapper_of(field.extension)
-            if plain and field.nbytes <= most_nbytes and field_kind(field.extension) == kind:
-                return number
-    return None
-
-
 def _picture(located: LocatedSample) -> int | None:
-    looked_at = located.fields[:_MOST_LOOKED_AT]
+    looked_at = located.fields[:MOST_LOOKED_AT]
     images = [n for n, field in enumerate(looked_at) if field_kind(field.extension) == "image"]
     if images:
         return min(images, key=lambda number: _likelihood(located.fields[number].extension))
-    number = _first(located, ("array",), 1 << 62)
+    number = located.first("array")
     if number is not None:
         return number
     # To draw a video or a sound, all its bytes are read, which takes long for a remote shard.
     most = _MOST_MEDIA_FAR_NBYTES if located.by_range else _MOST_MEDIA_NBYTES
-    number = _first(located, ("video", "audio"), most)
+    number = located.first("video", "audio", most_nbytes=most)
     drawn = number is not None and makes_picture(located.fields[number].extension)
     return number if drawn else None
 
@@ -191,7 +172,7 @@ def _likelihood(extension: str) -> tuple[bool, int]:
 
 def _main_kind(located: LocatedSample) -> str:
     """Return the kind of field that represents a sample without a picture."""
-    kinds = [field_kind(field.extension) for field in located.fields[:_MOST_LOOKED_AT]]
+    kinds = [field_kind(field.extension) for field in located.fields[:MOST_LOOKED_AT]]
     order = ("image", "video", "audio", "array", "text", "json", "class", "bytes")
     return min(kinds, key=order.index, default="bytes")
 

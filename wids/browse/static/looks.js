@@ -28,7 +28,7 @@ export function tileOf(tile, state, pixels) {
       h("span", { class: "picture" }, pictureOf(tile, pixels), noteOf(tile, state)),
       h("span", { class: "words" }, labelOf(tile), h("span", { class: "key" }, h("bdi", {}, nameOf(tile))), h("span", { class: "index" }, number(tile.index)))),
     markButton(tile.index));
-  if (tile.film && !tile.error) playsFilm(item, tile);
+  if (tile.film !== null && !tile.error) playsFilm(item, tile);
   return item;
 }
 

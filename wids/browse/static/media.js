@@ -4,7 +4,6 @@ import { announce, button, h, seconds } from "./ui.js";
 import { raw, thumb } from "./urls.js";
 
 const LATER = [3, 2]; // width and height of the picture that stands for one that is still drawn
-const BROKEN = [317, 237]; // of the one that stands for what cannot be drawn
 const [FIRST_MILLISECONDS, LONGEST_MILLISECONDS] = [500, 8000]; // between the questions
 
 /** The small picture of a field of a sample. */
@@ -61,86 +60,48 @@ const unplayable = (text) => h("p", { class: "note" }, text);
 // Sounds that are played in place: waveform, time, and one playing at a time.
 
 const STEPS = 1000; // of the slider
-const player = new Audio(); // one for the page, so that one sound plays at a time
-let row = null; // what `sound` made, of the sound that it plays
 
-player.addEventListener("timeupdate", follow);
-player.addEventListener("ended", follow);
-for (const name of ["play", "pause"]) player.addEventListener(name, () => row && tell(row));
-player.addEventListener("error", () => {
-  if (!row || !player.getAttribute("src")) return;
-  refuse(row, "This browser cannot play it.");
-  row = null;
-});
-// A player on the page of a sample silences the others, too.
 document.addEventListener("play", (event) => {
-  player.pause();
   for (const each of document.querySelectorAll("audio, video")) if (each !== event.target && !each.muted) each.pause();
 }, true);
 
 /** Show a sound of a sample with its waveform, to be played in place. */
 export function sound(sample, found) {
   const name = `${found.extension} of sample ${sample.index}`;
-  const wave = found.wave ? thumbnail(sample, found.field, 1280) : null;
+  const player = h("audio", { preload: "none", src: raw(sample, found.field), onplay: tell, onpause: tell, ontimeupdate: follow, onerror: () => refuse("This browser cannot play it.") });
+  const press = button("▶", () => (player.paused ? player.play().catch(() => {}) : player.pause()), { class: "play", "data-play": "", "aria-label": `Play ${name}` }); // the event of the error says it
   const played = h("div", { class: "played" });
-  const slider = h("input", { type: "range", min: 0, max: STEPS, value: 0, step: 1, "aria-label": `Place in ${name}`, oninput: () => seek(here) });
+  const slider = h("input", { type: "range", min: 0, max: STEPS, value: 0, step: 1, "aria-label": `Place in ${name}`, oninput: seek });
   const time = h("span", { class: "time" }, typeof found.duration === "number" ? seconds(found.duration) : "");
-  const here = { sample, found, name, played, slider, time, duration: found.duration };
-  here.button = button("▶", () => toggle(here), { class: "play", "data-play": "", "aria-label": `Play ${name}` });
-  here.element = h("div", { class: "sound" }, here.button, h("div", { class: "track" }, wave, played, slider), time);
-  if (!found.media_type) refuse(here, "No browser plays this format.");
-  return here.element;
-}
+  const element = h("div", { class: "sound" }, press, h("div", { class: "track" }, found.wave ? thumbnail(sample, found.field, 1280) : null, played, slider), time, player);
+  const length = () => (Number.isFinite(player.duration) ? player.duration : found.duration ?? 0);
 
-function toggle(here) {
-  if (row === here && !player.paused) return player.pause();
-  start(here).catch(() => {}); // the event of the error says it
-}
-
-async function start(here) {
-  if (row !== here) {
-    const old = row;
-    row = null;
-    player.pause();
-    if (old) tell(old);
-    player.src = raw(here.sample, here.found.field);
-    row = here;
-    if (here.duration) player.addEventListener("loadedmetadata", () => seek(here), { once: true });
+  function tell() {
+    press.textContent = player.paused ? "▶" : "❚❚";
+    press.setAttribute("aria-label", `${player.paused ? "Play" : "Pause"} ${name}`);
+    element.classList.toggle("on", !player.paused);
   }
-  for (const each of document.querySelectorAll("audio, video")) if (!each.muted) each.pause();
-  await player.play();
-}
-
-function seek(here) {
-  const share = Number(here.slider.value) / STEPS;
-  here.played.style.width = `${100 * share}%`;
-  if (row === here && Number.isFinite(player.duration)) player.currentTime = share * player.duration;
-}
-
-function follow() {
-  if (!row) return;
-  // Who goes to another page hears no more of this one.
-  if (!row.element.isConnected) return player.pause();
-  const share = player.duration ? player.currentTime / player.duration : 0;
-  row.slider.value = Math.round(share * STEPS);
-  row.played.style.width = `${100 * share}%`;
-  row.time.textContent = `${seconds(player.currentTime)} / ${seconds(Number.isFinite(player.duration) ? player.duration : row.duration ?? 0)}`;
-  row.slider.setAttribute("aria-valuetext", row.time.textContent);
-}
-
-function tell(here) {
-  const on = row === here && !player.paused;
-  here.button.textContent = on ? "❚❚" : "▶";
-  here.button.setAttribute("aria-label", `${on ? "Pause" : "Play"} ${here.name}`);
-  here.element.classList.toggle("on", on);
-}
-
-function refuse(here, why) {
-  here.button.disabled = true;
-  here.button.textContent = "▶";
-  here.slider.disabled = true;
-  here.time.replaceWith(h("span", { class: "problem" }, why));
-  announce(`${here.name}: ${why}`);
+  function follow() {
+    const share = length() ? player.currentTime / length() : 0;
+    slider.value = Math.round(share * STEPS);
+    played.style.width = `${100 * share}%`;
+    time.textContent = `${seconds(player.currentTime)} / ${seconds(length())}`;
+    slider.setAttribute("aria-valuetext", time.textContent);
+  }
+  function seek() {
+    const share = Number(slider.value) / STEPS;
+    played.style.width = `${100 * share}%`;
+    player.currentTime = share * length(); // before the sound is there, where it begins
+  }
+  function refuse(why) {
+    press.disabled = true;
+    slider.disabled = true;
+    tell();
+    time.replaceWith(h("span", { class: "problem" }, why));
+    announce(`${name}: ${why}`);
+  }
+  if (!found.media_type) refuse("No browser plays this format.");
+  return element;
 }
 
 // Videos in the grid: a still picture that plays while one points at it or presses its button.
@@ -148,71 +109,49 @@ function refuse(here, why) {
 const PATIENCE = 180; // milliseconds that one points at a tile before it plays
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-let playing = null; // {item, end}: one at a time
+let stopFilm = () => {}; // of the one that plays
 
-/** Let the tile in a list item play its video. */
+/** Let the tile in a list item play its video, without its sound. */
 export function playsFilm(item, tile) {
   let timer = null;
-  const press = button("▶", () => {
-    if (playing?.item === item) stopFilm();
-    else startFilm(item, tile, press);
-  }, { class: "badge play", "data-play": "", "aria-label": `Play ${tile.key ?? `sample ${tile.index}`}`, "aria-pressed": "false" });
+  let shown = null;
+  const press = button("▶", () => (shown ? stop() : start()), { class: "badge play", "data-play": "", "aria-label": `Play ${tile.key ?? `sample ${tile.index}`}`, "aria-pressed": "false" });
   item.addEventListener("pointerenter", (event) => {
-    if (event.pointerType !== "mouse" || calm.matches || playing?.item === item) return;
-    timer = setTimeout(() => startFilm(item, tile, press), PATIENCE);
+    if (event.pointerType === "mouse" && !calm.matches && !shown) timer = setTimeout(start, PATIENCE);
   });
   item.addEventListener("pointerleave", (event) => {
     clearTimeout(timer);
-    if (event.pointerType === "mouse" && playing?.item === item) stopFilm();
+    if (event.pointerType === "mouse") stop();
   });
   item.append(press);
-}
 
-function stopFilm() {
-  playing?.end();
-  playing = null;
-}
-
-function startFilm(item, tile, press) {
-  stopFilm();
-  const picture = item.querySelector(".picture");
-  if (!picture) return;
-  const tell = (on) => {
-    press.setAttribute("aria-pressed", String(on));
-    press.textContent = on ? "❚❚" : "▶";
-  };
-  tell(true);
-  let shown = tile.film.media_type ? film(tile, () => { shown.replaceWith(shown = frames(tile)); }) : frames(tile);
-  picture.append(shown);
-  playing = { item, end() {
+  function start() {
+    stopFilm();
+    stopFilm = stop;
+    const player = h("video", {
+      muted: true, loop: true, playsinline: true, autoplay: true, src: raw(tile, tile.film), "aria-hidden": "true", tabindex: -1,
+      onerror: fail, onloadedmetadata: () => { if (!player.videoWidth) fail(); },
+    });
+    player.muted = true; // the attribute alone counts for the parser only
+    shown = h("span", { class: "film" }, player);
+    item.querySelector(".picture").append(shown);
+    tell();
+  }
+  function fail() {
+    shown?.replaceChildren("This browser cannot play it.");
+    shown?.classList.add("said");
+  }
+  function stop() {
     // A video that is out of the page would go on loading.
-    const player = shown.querySelector("video");
+    const player = shown?.querySelector("video");
+    shown?.remove();
+    shown = null;
     player?.removeAttribute("src");
     player?.load();
-    shown.remove();
-    tell(false);
-  } };
-}
-
-/** The video itself, without its sound; a call where the browser cannot play it. */
-function film(tile, give) {
-  const player = h("video", {
-    muted: true, loop: true, playsinline: true, autoplay: true, src: raw(tile, tile.film.field), "aria-hidden": "true", tabindex: -1, onerror: () => player.getAttribute("src") && give(),
-    onloadedmetadata: () => { if (!player.videoWidth) give(); },
-  });
-  player.muted = true; // the attribute alone counts for the parser only
-  return h("span", { class: "film" }, player);
-}
-
-/** Frames that the server draws, side by side. */
-function frames(tile) {
-  const text = tile.film.strip ? null : "This browser cannot play it.";
-  const sheet = h("img", { class: "frames", alt: "", src: `${thumb(tile, tile.film.field, 1280)}&strip=1` });
-  const place = h("span", { class: text ? "film said" : "film" }, text ?? sheet);
-  sheet.addEventListener("load", () => {
-    if (sheet.naturalWidth !== BROKEN[0] || sheet.naturalHeight !== BROKEN[1]) return;
-    place.replaceChildren("No frame of it can be drawn.");
-    place.classList.add("said");
-  });
-  return place;
+    tell();
+  }
+  function tell() {
+    press.setAttribute("aria-pressed", String(Boolean(shown)));
+    press.textContent = shown ? "❚❚" : "▶";
+  }
 }
