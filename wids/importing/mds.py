@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import struct
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +32,6 @@ __all__ = ["open_mds"]
 
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bzip2", "zstd": "zstd"}
 _DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
-_SCALARS = {
-    **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
-    "int": "<i8",
-}
 # Codes of element types and of shape integers in the header of an array of variable type.
 _ARRAY_TYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
@@ -72,7 +67,15 @@ def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None
         raise ValueError(f"{path}: is not an index of MDS shards ({error!r:.200})") from None
     if not shards or any(each != columns[0] for each in columns):
         raise ValueError(f"{path}: expected shards that all have the same columns")
-    kinds = {name: _kind_of(name, encoding, path) for name, encoding, _ in columns[0]}
+    kinds = {}
+    for name, encoding, _ in columns[0]:
+        base = encoding.partition(":")[0]
+        if base not in _ENCODINGS:
+            raise ValueError(f"{path}: column {name!r}: the encoding {encoding!r} is not known")
+        kind, _ = _ENCODINGS[base]
+        if kind == "integer":
+            kind = "label" if is_label(name) else "plain"
+        kinds[name] = kind
     omissions = Omissions(strict=options.strict)
     layout = ColumnMapping(kinds, options, str(folder), omissions)
     rows = itertools.chain.from_iterable(_rows(folder, shard, columns[0]) for shard in shards)
@@ -93,24 +96,15 @@ def _columns_of(shard: Mapping[str, Any]) -> list[tuple[str, str, int | None]]:
     return columns
 
 
-def _kind_of(name: str, encoding: str, where: Path) -> str:
-    """Return the kind of a column, as `ColumnMapping` names it."""
-    base = encoding.partition(":")[0]
-    if base in _SCALARS or base == "str_int":
-        return "label" if is_label(name) and "float" not in base else "plain"
-    if base in {"str", "json", "str_float", "str_decimal"}:
-        return "plain"
-    if base not in _READERS:
-        raise ValueError(f"{where}: column {name!r}: the encoding {encoding!r} is not known")
-    return {"bytes": "bytes", "ndarray": "array", "pkl": "pickle"}.get(base, "image")
-
-
 def _rows(
     folder: Path, shard: Mapping[str, Any], columns: Sequence[tuple[str, str, int | None]]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a shard."""
     path, start, number = folder / "index.json", 0, -1
-    readers = [_reader(encoding) for _, encoding, _ in columns]
+    readers = [
+        partial(_array, told) if base == "ndarray" else _ENCODINGS[base][1]
+        for base, _, told in (encoding.partition(":") for _, encoding, _ in columns)
+    ]
     num_told = sum(not size for _, _, size in columns)  # a size of 0 is no fixed size either
     try:
         path = _inside(folder, shard["raw_data"]["basename"])
@@ -171,29 +165,25 @@ def _whole(folder: Path, path: Path, shard: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _reader(encoding: str) -> Callable[[memoryview], Any]:
-    """Return the function that decodes a column."""
-    base, _, rest = encoding.partition(":")
-    if base in _SCALARS:
-        return lambda data: np.frombuffer(data, _SCALARS[base]).reshape(()).item()
-    if base == "ndarray":
-        kind, _, shape = rest.partition(":")
-        fixed = tuple(map(int, shape.split(","))) if shape else None
-        return lambda data: _array(data, kind, fixed)
-    return _READERS[base]
+def _array(told: str, data: memoryview) -> Blob:
+    """Encode an array as `.npy`, since no other reader knows the header that MDS gives it.
 
-
-def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
+    Args:
+        told: Type and shape, such as `int16:2,3`; what is left out stands before the values.
+        data: The array.
+    """
+    kind, _, sizes = told.partition(":")
     offset = 0
     if not kind:
         kind, offset = _ARRAY_TYPES[data[0]], 1
-    if shape is None:
+    if sizes:
+        shape = tuple(map(int, sizes.split(",")))
+    else:
         # Six bits are the number of dimensions, two the width of their integers.
         ndim, width = data[offset] >> 2, _SHAPE_TYPES[data[offset] & 3]
         end = offset + 1 + ndim * np.dtype(width).itemsize
         shape, offset = tuple(np.frombuffer(data[offset + 1 : end], width).tolist()), end
     values = np.frombuffer(data[offset:], np.dtype(kind).newbyteorder("<")).reshape(shape)
-    # The array is encoded as `.npy`, since no other reader knows the array header of MDS.
     return Blob(".npy", encode_field(".npy", values))
 
 
@@ -225,20 +215,30 @@ def _listed(suffix: str, start: int) -> Callable[[memoryview], list[Blob]]:
     return read_list
 
 
-_READERS: dict[str, Callable[[memoryview], Any]] = {
-    "bytes": sniffed,
-    "str": lambda data: str(data, "utf-8"),
-    "json": lambda data: json.loads(bytes(data)),
-    "str_int": lambda data: int(str(data, "utf-8")),
-    "str_float": lambda data: float(str(data, "utf-8")),
-    "str_decimal": lambda data: str(data, "utf-8"),
-    "jpeg": lambda data: Blob(".jpg", data),
-    "png": lambda data: Blob(".png", data),
-    "pil": _raw_image,
-    "pkl": lambda data: Blob(".pkl", data),
-    "ndarray": lambda data: _array(data, "", None),
-    "list[jpeg]": _listed(".jpg", 4),  # four reserved bytes precede the count
-    "list[png]": _listed(".png", 4),
-    "jpeg_array": _listed(".jpg", 0),
-    "jpegarray": _listed(".jpg", 0),
+def _number(code: str) -> Callable[[memoryview], Any]:
+    return lambda data: np.frombuffer(data, code).reshape(()).item()
+
+
+# Kind of the columns of an encoding, as `ColumnMapping` names it ("integer": of a class, if it is
+# called so), and the function that decodes a value.
+_ENCODINGS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "bytes": ("bytes", sniffed),
+    "str": ("plain", lambda data: str(data, "utf-8")),
+    "json": ("plain", lambda data: json.loads(bytes(data))),
+    "str_int": ("integer", lambda data: int(str(data, "utf-8"))),
+    "str_float": ("plain", lambda data: float(str(data, "utf-8"))),
+    "str_decimal": ("plain", lambda data: str(data, "utf-8")),
+    "int": ("integer", _number("<i8")),
+    **{f"int{size}": ("integer", _number(f"<i{size // 8}")) for size in (8, 16, 32, 64)},
+    **{f"uint{size}": ("integer", _number(f"<u{size // 8}")) for size in (8, 16, 32, 64)},
+    **{f"float{size}": ("plain", _number(f"<f{size // 8}")) for size in (16, 32, 64)},
+    "jpeg": ("image", lambda data: Blob(".jpg", data)),
+    "png": ("image", lambda data: Blob(".png", data)),
+    "pil": ("image", _raw_image),
+    "pkl": ("pickle", lambda data: Blob(".pkl", data)),
+    "ndarray": ("array", _array),
+    "list[jpeg]": ("image", _listed(".jpg", 4)),  # four reserved bytes precede the count
+    "list[png]": ("image", _listed(".png", 4)),
+    "jpeg_array": ("image", _listed(".jpg", 0)),
+    "jpegarray": ("image", _listed(".jpg", 0)),
 }
