@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
     from wids.base.threads import DaemonThreadPool
 
-__all__ = [
-    "fresh_python",
-    "num_loader_workers",
-    "run_each",
-]
+__all__ = ["fresh_python", "run_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -216,8 +212,13 @@ def _run_with(
     running: dict[Future[R], int] = {}
     try:
         while True:
-            for index, item in islice(waiting, _WINDOW - len(running)):
-                running[_submitted(executor, function, item)] = index
+            for index, item in waiting:
+                try:
+                    running[executor.submit(function, item)] = index
+                except BrokenExecutor as broken:
+                    yield index, _not_done(broken)
+                if len(running) == _WINDOW:
+                    break
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -229,18 +230,6 @@ def _run_with(
     finally:
         for future in running:
             future.cancel()  # nobody waits for them
-
-
-def _submitted(
-    executor: Executor | DaemonThreadPool, function: Callable[[T], R], item: T
-) -> Future[R]:
-    """Return the future of a call; that of a broken executor has its error."""
-    try:
-        return executor.submit(function, item)
-    except BrokenExecutor as broken:
-        future: Future[R] = Future()
-        future.set_exception(broken)
-        return future
 
 
 def _not_done(broken: BrokenExecutor) -> ChildProcessError:
@@ -268,15 +257,3 @@ def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:
     # path, because it may contain modules of other origin.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": paths}
-
-
-def num_loader_workers() -> int:
-    """Return the number of workers of the DataLoader that runs this process; 0 if none does.
-
-    >>> num_loader_workers()
-    0
-    """
-    # Not imported: without torch there is no worker, and torch takes seconds to import.
-    data = sys.modules.get("torch.utils.data")
-    worker = None if data is None else data.get_worker_info()
-    return 0 if worker is None else int(worker.num_workers)

@@ -8,6 +8,7 @@ checked like any others.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from bisect import bisect_left, insort
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wids.base.arguments import checked_positions
-from wids.base.processes import num_loader_workers
 from wids.base.system import memory_size
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
@@ -66,7 +66,10 @@ def default_memory() -> int:
     The workers of a DataLoader share them.
     """
     nbytes = min(max(memory_size() // _SHARE_OF_RAM, _LEAST_MEMORY), _MOST_MEMORY)
-    return nbytes // max(1, num_loader_workers())
+    # Not imported: without torch there is no worker, and torch takes seconds to import.
+    torch_data = sys.modules.get("torch.utils.data")
+    worker = None if torch_data is None else torch_data.get_worker_info()
+    return nbytes if worker is None else nbytes // int(worker.num_workers)
 
 
 class _Span:
