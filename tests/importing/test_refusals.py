@@ -46,6 +46,7 @@ TABLES = [
     ("t.csv", b"a\n1\n", "--file picture", ["no column 'picture'; its columns are a"]),
     ("t.csv", b"a,b\n1,2\n", "--field a=txt --field b=txt", ["txt"]),
     ("t.csv", b"a\n1\n", "--field b=txt", ["no column 'b'"]),
+    ("t.csv", b"label\ncat\n", "--field b=cls --classes auto", ["no column 'b'"]),
     ("t.csv", b"a\n1\n", "--field a", ["expected --field COLUMN=EXT"]),
     ("t.csv", b"key,a\nx,1\nx,2\n", "", ["'x'"]),
     ("t.jsonl", b'{"a": 1}\n{"a": \n', "", ["line 2: expected a JSON object"]),

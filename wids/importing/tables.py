@@ -34,6 +34,7 @@ __all__ = ["MEDIA", "Columns", "as_in_spec", "columns_of_schema", "open_tables",
 
 _FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
+_ROWS_AT_ONCE = 100
 # Types of `datasets` whose values are `{"bytes", "path"}`, and those of arrays.
 MEDIA = ("Image", "Audio", "Video", "Pdf")
 _ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
@@ -164,8 +165,9 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     first = next(read_rows(paths[0]), {})
     kinds, classes = dict.fromkeys(first, "plain") | columns.kinds, dict(columns.classes)
     if options.classes is not None:
-        named = [name for name, text in options.fields.items() if text.lstrip(".") == "cls"]
-        labels = named or [name for name in kinds if is_label(name) and name not in options.fields]
+        given = options.fields
+        named = [name for name in kinds if given.get(name, "").lstrip(".") == "cls"]
+        labels = named or [name for name in kinds if is_label(name) and name not in given]
         if len(labels) != 1:
             raise ValueError(
                 f"{paths[0]}: --classes needs one column of classes, found "
@@ -282,9 +284,11 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        # Rows are read in batches, since a file with images may be larger than the memory.
+        # Rows are read in small batches, since a file with images may be larger than the memory.
         with _named_damage(path):
-            for batch in load("pyarrow.parquet", "parquet").ParquetFile(path).iter_batches():
+            for batch in (
+                load("pyarrow.parquet", "parquet").ParquetFile(path).iter_batches(_ROWS_AT_ONCE)
+            ):
                 yield from batch.to_pylist()
     elif suffix == ".jsonl":
         yield from _json_rows(path)
