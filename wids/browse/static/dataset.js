@@ -1,7 +1,7 @@
 // The dataset: its fields, classes and shards.
 
 import { rows } from "./plots.js";
-import { built, bytes, counted, h, leftOut, number } from "./ui.js";
+import { built, bytes, counted, h, leftOut, number, table } from "./ui.js";
 import { ask, follow, gridPart, link } from "./urls.js";
 
 const SHARDS = 100; // on a page
@@ -72,10 +72,9 @@ function classes(found) {
 }
 
 function sizesOf({ fields }) {
-  return h("section", { class: "panel" }, h("h3", {}, "Bytes"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Bytes" }, h("table", {},
-    h("thead", {}, h("tr", {}, ["field", "samples", "in all", "smallest", "mean", "largest"].map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, fields.map((field) => h("tr", {}, h("td", {}, h("code", {}, field.name)), h("td", { class: "figure" }, number(field.count)),
-      [field.nbytes, field.smallest, field.mean, field.largest].map((each) => h("td", { class: "figure" }, each === null ? "–" : bytes(each)))))))));
+  const figures = fields.map((field) => h("tr", {}, h("td", {}, h("code", {}, field.name)), h("td", { class: "figure" }, number(field.count)),
+    [field.nbytes, field.smallest, field.mean, field.largest].map((each) => h("td", { class: "figure" }, each === null ? "–" : bytes(each)))));
+  return h("section", { class: "panel" }, h("h3", {}, "Bytes"), table("Bytes", ["field", "samples", "in all", "smallest", "mean", "largest"], figures));
 }
 
 async function showShards(place, state, signal) {
@@ -91,10 +90,7 @@ async function showShards(place, state, signal) {
     : null;
   place.replaceChildren(h("section", { class: "panel" },
     h("h3", {}, "Shards"), pages,
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Shards" },
-      h("table", {},
-        h("thead", {}, h("tr", {}, ["shard", "samples", "size", "state", "location"].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, shards.map((shard) => shardRow(shard, largest)))))));
+    table("Shards", ["shard", "samples", "size", "state", "location"], shards.map((shard) => shardRow(shard, largest)))));
 }
 
 function shardRow(shard, largest) {

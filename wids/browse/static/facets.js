@@ -14,17 +14,22 @@ const panel = h("aside", { class: "facets", "aria-label": "Facets" });
 let last = null; // what was drawn: the state, and the counts
 let waiting = null; // timer for it
 
-/** Show the facets, or none; the panel stays where it is, with the focus in it. */
-export function fillSide(side, state, dataset, signal) {
+// What the grid, the map and the counts are shown in, which stays, with the focus in it.
+const side = h("div", { class: "side" });
+/** What is shown beside the facets. */
+export const found = h("div", { class: "found" });
+/** What stays below all: the marks, and the pages of the grid. */
+export const foot = h("div", { class: "pager-place" }, tray);
+const explorer = h("div", { class: "explorer" }, side, found);
+
+/** Show the toolbar, the facets if they are wanted, what was found, and the marks; `told` stands above them. */
+export function explore(view, state, dataset, signal, ...told) {
   const wanted = chosen("facets") === "on" ? facetPanel(state, dataset, signal) : null;
   if (side.firstElementChild !== wanted) side.replaceChildren(...[wanted].filter(Boolean));
-}
-
-/** What a view holds beside the toolbar: the facets, what it found, and the marks. */
-export function explorer(state, dataset, signal, ...found) {
-  const side = h("div", { class: "side" });
-  fillSide(side, state, dataset, signal);
-  return [h("div", { class: "explorer" }, side, h("div", { class: "found" }, searched(state), found)), h("div", { class: "pager-place" }, tray)];
+  const parts = [toolbar(state, dataset), ...told, explorer, foot];
+  // What stays is not moved, as it would lose the focus that is in it.
+  for (const each of [...view.children]) if (!parts.includes(each)) each.remove();
+  parts.forEach((part, n) => { if (view.children[n] !== part) view.insertBefore(part, view.children[n] ?? null); });
 }
 
 /** The panel for a state; it goes on counting until the signal ends it. */
@@ -35,28 +40,28 @@ function facetPanel(state, dataset, signal) {
   }
   if (last) draw(state, last[1]); // with the old counts, so that a click adds to what is chosen now
   else panel.replaceChildren(h("p", { class: "muted" }, "Counting…"));
-  follow("facets", { ...orderPart(state), sort: null }, signal, (found) => {
-    if (found.facets) draw(state, found);
-    else if (!last) panel.replaceChildren(built(found));
+  follow("facets", { ...orderPart(state), sort: null }, signal, (counts) => {
+    if (counts.facets) draw(state, counts);
+    else if (!last) panel.replaceChildren(built(counts));
   }).catch(() => { if (!last) panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this condition.")); });
   return panel;
 }
 
-function draw(state, found) {
-  last = [state, found];
+function draw(state, counts) {
+  last = [state, counts];
   clearTimeout(waiting);
   if (panel.querySelector(".dragged, :active")) { // a button that is replaced while it is pressed loses the click
     waiting = setTimeout(() => draw(...last), 50);
     return;
   }
   const focus = panel.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-  const left = leftOut(found);
+  const left = leftOut(counts);
   panel.replaceChildren(...[
-    found.finished ? null : built(found),
+    counts.finished ? null : built(counts),
     left ? h("p", { class: "muted" }, left) : null,
-    chips(state, found.fields),
-    ...found.facets.map((facet) => facetOf(state, facet)),
-    found.by_shard.counts.length > 1 ? shards(state, found) : null,
+    chips(state, counts.fields),
+    ...counts.facets.map((facet) => facetOf(state, facet)),
+    counts.by_shard.counts.length > 1 ? shards(state, counts) : null,
   ].filter(Boolean));
   if (focus) panel.querySelector(`[data-name="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
 }
@@ -198,10 +203,11 @@ const COLOURED = 10; // values of the second column that have a colour of their 
 /** Show how many samples each value of a column has. */
 export async function showCount({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "groups" });
-  view.replaceChildren(toolbar(state, dataset), ...explorer(state, dataset, signal, form(state), place));
+  found.replaceChildren(...searched(state), form(state), place);
+  explore(view, state, dataset, signal);
   shown("Count");
   await follow("groups", { ...orderPart(state), sort: null, by: state.by, across: state.across }, signal,
-    (found) => place.replaceChildren(...(found.groups ? bars(found, state) : [built(found)])))
+    (counts) => place.replaceChildren(...(counts.groups ? bars(counts, state) : [built(counts)])))
     .catch((error) => place.replaceChildren(markWrong(error.message, state)));
 }
 

@@ -1,9 +1,9 @@
 // The grid: a page of samples at some positions of an order.
 
-import { fillSide, filterProgress, searched } from "./facets.js";
+import { explore, filterProgress, foot, found, searched } from "./facets.js";
 import { pixelsFor, readingOf, sharpen, tableOf, tileOf } from "./looks.js";
 import { singledOut } from "./map.js";
-import { dragMarks, tray } from "./marks.js";
+import { dragMarks } from "./marks.js";
 import { countOf, learn, lookOf, markWrong, named, toolbar } from "./toolbar.js";
 import { announce, counted, h, number, tellWhole } from "./ui.js";
 import { follow, go, gridPart, link, orderPart } from "./urls.js";
@@ -11,9 +11,7 @@ import { follow, go, gridPart, link, orderPart } from "./urls.js";
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
 const pager = makePager();
-const found = h("div", { class: "found" }, progress, list);
-const side = h("div", { class: "side" });
-const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, tray, pager.element)];
+foot.append(pager.element);
 dragMarks(found);
 let known = { key: null, total: 0 }; // samples in the order that was shown last
 let sorter = null; // the column whose head had the focus
@@ -28,23 +26,18 @@ new ResizeObserver(() => {
 export async function showGrid({ view, state, dataset, signal, shown }) {
   let count = countOf(state);
   const at = Number(state.at ?? 0);
-  const bar = toolbar(state, dataset);
+  toolbar(state, dataset);
   sorter = document.activeElement?.dataset.sort ?? null;
   const key = link(orderPart(state));
   turn(state, at, count, key === known.key ? known.total : 0);
   let last = null; // the tiles that were drawn
   const draw = (page) => {
     learn(page.looks);
-    if (last === null) {
-      toolbar(state, dataset); // which did not know the looks before
-      fillSide(side, state, dataset, signal);
-    }
+    if (last === null) explore(view, state, dataset, signal); // with the looks, which were not known before
     // A first page is asked for before its look is known, and then may be too long.
     count = countOf(state);
     page.tiles.splice(count);
     const focused = document.activeElement;
-    if (!parts[1].contains(tray)) parts[1].prepend(tray); // the map has taken it
-    place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
     progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
@@ -62,15 +55,13 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
   } catch (error) {
     // What was shown before stays, so that a slip in a filter does not cost the place.
-    place(view, bar, markWrong(error.message, state), ...(known.key === null ? [] : parts));
-    fillSide(side, state, dataset, signal);
+    explore(view, state, dataset, signal, markWrong(error.message, state));
     shown();
   }
 }
 
 /** Lead the pager and the keys on from a page, before its tiles are there. */
 function turn(state, at, count, total) {
-  pager.element.hidden = !total;
   if (!total) return turnTo(null);
   pager.update(state, at, count, total);
   turnTo({ list: found, at, count, total, ready: false, open: (to) => go({ ...gridPart(state), at: to || null }) });
@@ -88,15 +79,6 @@ function fill({ tiles, columns, look }, state) {
   list.className = `grid ${lookOf(state) === "grid" ? state.size ?? "m" : "m"}`;
   drawn = pixelsFor(list);
   list.replaceChildren(...tiles.map((tile) => tileOf(tile, state, drawn)));
-}
-
-/** Put the parts of the view in place; the toolbar stays where it is, with the focus in it. */
-function place(view, bar, ...rest) {
-  const now = [...view.children];
-  if (now.length === rest.length + 1 && [bar, ...rest].every((part, n) => part === now[n])) return;
-  // What stays is not moved, as it would lose the focus that is in it.
-  for (const each of now) if (each !== bar && !rest.includes(each)) each.remove();
-  [bar, ...rest].forEach((part, n) => { if (view.children[n] !== part) view.insertBefore(part, view.children[n] ?? null); });
 }
 
 /** Give the tile of a sample the focus, so that one goes on where one was; if it is on this page. */
@@ -153,6 +135,7 @@ let columns = 1;
 /** Say which page one is going to, or null where there is no grid; `open(at)` goes to another. */
 export function turnTo(next) {
   page = next;
+  pager.element.hidden = !next;
   if (!next) wanted = null;
 }
 

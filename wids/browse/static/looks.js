@@ -5,7 +5,7 @@ import { noteOf } from "./map.js";
 import { markButton } from "./marks.js";
 import { playsFilm, sound, thumbnail } from "./media.js";
 import { layerOf } from "./picture.js";
-import { button, h, number } from "./ui.js";
+import { button, h, number, table } from "./ui.js";
 import { go, gridPart, link, orderPart } from "./urls.js";
 
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
@@ -78,11 +78,8 @@ function labelOf({ label }) {
 /** Make the table of a page. */
 export function tableOf(tiles, columns, state) {
   const captions = tiles.some((tile) => tile.caption);
-  const heads = ["", "sample", "key", ...columns, ...(captions ? ["text"] : [])];
-  return h("div", { class: "scroll samples", tabindex: 0, role: "region", "aria-label": "Samples" },
-    h("table", {},
-      h("thead", {}, h("tr", {}, heads.map((name) => (columns.includes(name) ? sortable(name, state) : h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "picture")))))),
-      h("tbody", {}, tiles.map((tile) => tableRow(tile, columns, state, captions)))));
+  const heads = [h("th", { scope: "col" }, h("span", { class: "hidden" }, "picture")), "sample", "key", ...columns.map((name) => sortable(name, state)), ...(captions ? ["text"] : [])];
+  return table("Samples", heads, tiles.map((tile) => tableRow(tile, columns, state, captions)), "scroll samples");
 }
 
 /** The head of a column that sorts by it: first ascending, then descending, then as stored. */

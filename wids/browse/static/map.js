@@ -1,6 +1,6 @@
 // Fields of vectors: their map, a point for each sample, and samples that are alike or alone.
 
-import { explorer, saving } from "./facets.js";
+import { explore, found, saving, searched } from "./facets.js";
 import { isMarked, mark, toggle } from "./marks.js";
 import { thumbnail } from "./media.js";
 import { listenOn, makePlane, rareLast } from "./plane.js";
@@ -16,17 +16,18 @@ let mode = "move";
 /** Show the map of the field that the state names, or of the first one. */
 export async function showMap({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "map-place" });
-  view.replaceChildren(toolbar(state, dataset), ...explorer(state, dataset, signal, place));
+  found.replaceChildren(...searched(state), place);
+  explore(view, state, dataset, signal);
   shown("Map");
   const read = (colour) => follow("map", { ...orderPart(state), sort: null, field: state.field, colour: colour === "none" ? null : colour }, signal,
-    (found) => { if (!found.finished) place.replaceChildren(built(found)); });
-  let found = await read(state.colour);
-  const usual = found.columns.find((name) => !/[.(]/.test(name)) ?? found.columns.find((name) => name.startsWith("json."));
+    (answer) => { if (!answer.finished) place.replaceChildren(built(answer)); });
+  let points = await read(state.colour);
+  const usual = points.columns.find((name) => !/[.(]/.test(name)) ?? points.columns.find((name) => name.startsWith("json."));
   const colour = state.colour ?? usual;
-  if (colour !== state.colour) found = await read(colour);
-  learn(found.looks);
+  if (colour !== state.colour) points = await read(colour);
+  learn(points.looks);
   toolbar(state, dataset);
-  drawMap(place, { ...found, colour }, state, dataset, signal);
+  drawMap(place, { ...points, colour }, state, dataset, signal);
 }
 
 function drawMap(place, found, state, dataset, signal) {

@@ -38,6 +38,13 @@ function append(element, children) {
   }
 }
 
+/** A table that scrolls by itself; a head is a text, or an element of its own. */
+export function table(label, heads, rows, kind = "scroll") {
+  return h("div", { class: kind, tabindex: 0, role: "region", "aria-label": label }, h("table", {},
+    h("thead", {}, h("tr", {}, heads.map((head) => (head instanceof Node ? head : h("th", { scope: "col" }, head))))),
+    h("tbody", {}, rows)));
+}
+
 /** Say something to who listens to the page rather than sees it. */
 export function announce(text) {
   document.getElementById("status").textContent = plain(text);
