@@ -82,7 +82,7 @@ def _question(scene: Scene) -> Callable[[], str]:
     endpoint = chance.choice(list(ENDPOINTS))
     known = ENDPOINTS[endpoint].split()
     names = chance.sample(known, chance.randrange(len(known) + 1))
-    if endpoint in {"raw", "thumb", "sample", "picture"} and chance.random() < 0.7:
+    if endpoint in {"raw", "thumb", "sample", "turns"} and chance.random() < 0.7:
         names = [*names, *({"i", "f"} & set(known))]
     if chance.random() < 0.1:
         names += chance.sample([*TEXTS, "token", *names], 1)

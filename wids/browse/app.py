@@ -21,12 +21,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wids.base.urls import hide_credentials
-from wids.browse.columns import ENDPOINTS, check_parameters
+from wids.browse.columns import ENDPOINTS, check_parameters, number_of
 from wids.browse.decoders import SIZES, TookLongError
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import FieldKey
 from wids.browse.guard import Guard
-from wids.browse.handlers import UnreadableSampleError, number_of
+from wids.browse.handlers import UnreadableSampleError
 from wids.browse.scans import NotReadyError
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.errors import WidsError

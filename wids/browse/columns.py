@@ -31,6 +31,7 @@ __all__ = [
     "column_name",
     "in_brackets",
     "is_path",
+    "number_of",
     "parameter_of",
     "written",
 ]
@@ -47,7 +48,6 @@ ENDPOINTS = {
     "map": f"field colour {_ORDER}",
     "overview": "",
     "page": f"at count look {_ORDER}",
-    "picture": "i f",
     "raw": "i f save v",
     "sample": f"i p from {_ORDER}",
     "selection": f"without {_ORDER}",
@@ -207,10 +207,10 @@ def check_parameters(endpoint: str, query: Mapping[str, str]) -> None:
     Raises:
         ValueError: There is one; the message lists the known ones.
 
-    >>> check_parameters("picture", {"i": "3", "field": "0"})
+    >>> check_parameters("turns", {"i": "3", "field": "0"})
     Traceback (most recent call last):
     ...
-    ValueError: unknown parameter 'field'; 'picture' takes f, i
+    ValueError: unknown parameter 'field'; 'turns' takes f, from, i
     """
     known = ENDPOINTS[endpoint].split()
     for name in query:
@@ -219,6 +219,22 @@ def check_parameters(endpoint: str, query: Mapping[str, str]) -> None:
         if name not in [*known, "token"] and not is_pick:
             takes = ", ".join(sorted(known)) or "none"
             raise ValueError(f"unknown parameter {name[:40]!r}; {endpoint!r} takes {takes}")
+
+
+def number_of(query: Mapping[str, str], name: str, default: int = 0) -> int:
+    """Return a whole number of a request.
+
+    Raises:
+        ValueError: It is none.
+    """
+    text = query.get(name, "")
+    # Long texts are refused first, since int() takes seconds for millions of digits.
+    if not text:
+        return default
+    # 64 bits have 20 digits.
+    if len(text) > 20 or not text.removeprefix("-").isdecimal():
+        raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}")
+    return int(text)
 
 
 def column_name(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from wids.base.urls import hide_credentials
 from wids.browse.catalogueclient import INSTALL, AskLimits, CatalogueClient
+from wids.browse.columns import number_of
 from wids.browse.completion import completions, copies
 from wids.browse.decoders import LARGE, DecoderLimits, Decoders
 from wids.browse.failures import message_of
@@ -30,13 +30,10 @@ from wids.views.saved import VERSION, view_document
 from wids.views.viewable import View
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from wids.browse.fieldreader import FieldReader, LocatedSample
-    from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
 
-__all__ = ["ApiHandlers", "UnreadableSampleError", "number_of"]
+__all__ = ["ApiHandlers", "UnreadableSampleError"]
 
 Query = Mapping[str, str]
 
@@ -49,7 +46,7 @@ _MOST_TRIES = 3  # if shards are replaced while a page is made
 _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged through
 _MOST_COPIES = 2000  # that are marked at once; more do not fit a link
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
-_PICTURE_SECONDS = 0.5  # wait for the pictures of a sample; the page requests later ones by itself
+_PICTURE_SECONDS = 0.5  # wait for the pictures of a sample
 
 
 class UnreadableSampleError(Exception):
@@ -308,21 +305,11 @@ class ApiHandlers:
         whole = located.shard_index in self.reader.fetched_whole
         return {**page, **where, "fetched_whole": int(whole)}
 
-    def picture(self, query: Query) -> dict[str, Any]:
-        """Wait for the picture of field `f` of sample `i`, and describe it.
-
-        Returns:
-            `error`, None if the field could be drawn; `is_cut`, whether only a part could; `labels`
-            and `value_range`, as `wids.display.pixels.ArrayDrawing` has them, with the names of
-            classes.
-        """
-        located, number = self.field_of(query)
-        return self._picture_facts(located, self.describer.drawn(located, number, LARGE).result)
-
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
 
-        Views read headers only. Whether the pixels are complete is known once they are drawn.
+        Views read headers only. Whether the pixels are complete is known once they are drawn. What
+        is drawn later has None for its facts, and the page asks again.
         """
         drawn = [
             (row, self.describer.drawn(located, row["number"], LARGE).result)
@@ -332,29 +319,18 @@ class ApiHandlers:
             and (row["kind"] == "image" or row["summary"].get("picture"))
         ]
         end = time.monotonic() + _PICTURE_SECONDS
-        for row, picture in drawn:
-            row["picture"] = None
-            with suppress(TimeoutError):
-                left = max(end - time.monotonic(), 0)
-                row["picture"] = self._picture_facts(located, picture, left)
-                row["error"] = row["picture"]["error"]
-
-    def _picture_facts(
-        self,
-        located: LocatedSample,
-        picture: Future[Thumbnail],
-        timeout: float | None = None,
-    ) -> dict[str, Any]:
-        try:
-            drawn = picture.result(timeout)
-        except TimeoutError:
-            raise
-        except (WidsError, OSError, ImportError) as error:
-            return {"error": message_of(error, _MOST_MESSAGE)}
         names = label_names(self.class_names, (each.extension for each in located.fields))
-        labels = [[*label, class_name(names, label.value)] for label in drawn.labels]
-        told = {"labels": labels, "value_range": drawn.value_range, "is_cut": drawn.is_cut}
-        return {"error": None, **told}
+        for row, waiting in drawn:
+            try:
+                found = waiting.result(max(end - time.monotonic(), 0))
+            except TimeoutError:
+                row["picture"] = None
+            except (WidsError, OSError, ImportError) as error:
+                row["error"] = message_of(error, _MOST_MESSAGE)
+            else:
+                labels = [[*label, class_name(names, label.value)] for label in found.labels]
+                told = {"value_range": found.value_range, "is_cut": found.is_cut}
+                row["picture"] = {"labels": labels, **told}
 
     def shards(self, query: Query) -> dict[str, Any]:
         """List some shards."""
@@ -437,19 +413,3 @@ def _steps_of(query: Query) -> list[str]:
         if query.get(name)
     ]
     return made + picked + marked
-
-
-def number_of(query: Query, name: str, default: int = 0) -> int:
-    """Return a whole number of a request.
-
-    Raises:
-        ValueError: It is none.
-    """
-    text = query.get(name, "")
-    # Long texts are refused first, since int() takes seconds for millions of digits.
-    if not text:
-        return default
-    # 64 bits have 20 digits.
-    if len(text) > 20 or not text.removeprefix("-").isdecimal():
-        raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}")
-    return int(text)

@@ -5,14 +5,13 @@ import { audio, video } from "./media.js";
 import { picture } from "./picture.js";
 import { curve, valueHistogram } from "./plots.js";
 import { button, bytes, counted, h, number, seconds, svg } from "./ui.js";
-import { ask, raw, thumb } from "./urls.js";
+import { raw, thumb } from "./urls.js";
 
 /** Make the card of a field; the main picture is shown as large as it can be. */
-export function card(sample, field, signal, { main = false } = {}) {
+export function card(sample, field, { main = false } = {}) {
   const draw = main ? (...both) => picture(...both, sample.fields) : (BODIES[field.kind] ?? dump);
   const shown = h("div", { class: "body" },
-    field.late ? h("p", { class: "muted" }, "Still reading…") : field.error ? broken(sample, field) : draw(sample, field));
-  if (!field.error && !field.late) describePicture(shown, sample, field, signal);
+    field.late ? h("p", { class: "muted" }, "Still reading…") : field.error ? broken(sample, field) : [draw(sample, field), drawnAs(field.picture)]);
   return h("section", { class: `card ${field.kind}${main ? " main" : ""}`, "aria-label": `Field ${called(field)}`, "data-field": field.number },
     h("header", {},
       h("h3", {}, field.extension),
@@ -35,22 +34,17 @@ function menu(sample, field) {
       h("a", { href: raw(sample, field.number, true), download: "", "aria-label": `Download ${called(field)}` }, "Download")));
 }
 
-/** Add the legend or the range of a picture; say what is wrong with one that took long to draw. */
-async function describePicture(shown, sample, field, signal) {
-  if (!("picture" in field)) return;
-  let drawn = field.picture;
-  if (drawn === null) {
-    drawn = await ask("picture", { i: sample.index, f: field.number }, signal).catch((error) => ({ error: error.message }));
-  }
-  if (drawn.error) shown.replaceChildren(...broken(sample, { ...field, error: drawn.error }).filter(Boolean));
-  else shown.append(drawn.is_cut ? h("p", { class: "problem" }, "This file is cut: it is drawn as far as it goes.") : "", ...legend(drawn));
-}
-
 const LEGEND = 40; // labels that are named
+
+/** What is said of a picture, once it is drawn: whether it is cut, and its legend or range. */
+function drawnAs(drawn) {
+  if (!drawn) return null;
+  return [drawn.is_cut ? h("p", { class: "problem" }, "This file is cut: it is drawn as far as it goes.") : null, legend(drawn)];
+}
 
 function legend({ labels, value_range: range }) {
   if (range) return [h("p", { class: "muted range" }, `black ${number(range[0])}, white ${number(range[1])}`)];
-  if (!labels.length) return [];
+  if (!labels.length) return null;
   const entries = labels.slice(0, LEGEND).map(([value, colour, share, name]) => h("li", {},
     svg("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, svg("rect", { width: 1, height: 1, fill: colour })),
     `${value}${name ? ` ${name}` : ""}`, h("span", { class: "muted" }, ` ${(100 * share).toFixed(1)} %`)));

@@ -37,17 +37,17 @@ export async function showSample({ view, state, dataset, signal, shown }) {
     shown(`Sample ${number(sample.index)}`);
     return;
   }
-  const draw = () => view.replaceChildren(articleOf(sample, state, here, total, byPosition, signal));
+  let main = null;
+  const draw = () => {
+    main = mainOf(sample);
+    view.replaceChildren(articleOf(sample, main, state, here, total, byPosition, signal));
+  };
   draw();
   awaitLate(sample, signal, (come) => {
-    const main = mainOf(sample);
-    if (come.includes(main)) {
-      draw();
-      return;
-    }
-    replaceCards(view, sample, come, signal);
+    if (main !== mainOf(sample)) return draw();
     // What lies over the main picture comes from other fields.
-    if (main) cardIn(view, main)?.replaceWith(card(sample, main, signal, { main: true }));
+    if (main) cardIn(view, main).replaceWith(card(sample, main, { main: true }));
+    return replaceCards(view, sample, come.filter((field) => field !== main));
   });
   shown(sample.key || `Sample ${number(sample.index)}`);
   announce(`Sample ${sample.index}, key ${sample.key}`);
@@ -58,11 +58,10 @@ function mainOf(sample) {
   return sample.fields.find((field) => field.number === sample.picture && field.kind === "image" && !field.error && !field.late);
 }
 
-function articleOf(sample, state, here, total, byPosition, signal) {
-  const main = mainOf(sample);
+function articleOf(sample, main, state, here, total, byPosition, signal) {
   return h("article", { class: main ? "sample lit" : "sample" },
     head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
-    main ? card(sample, main, signal, { main: true }) : null, cardsOf(sample, main, signal));
+    main ? card(sample, main, { main: true }) : null, cardsOf(sample, main, signal));
 }
 
 /** A sample that cannot be read is no dead end: its neighbours are where they always are. */
@@ -75,7 +74,7 @@ function damagedArticle(sample, state, here, total, byPosition) {
 /** The fields but for the main one, and what brings more of a sample that has very many. */
 function cardsOf(sample, main, signal) {
   const fields = sample.fields.filter((field) => field !== main).sort((a, b) => rank(a) - rank(b));
-  const cards = h("div", { class: "cards" }, fields.map((field) => card(sample, field, signal)));
+  const cards = h("div", { class: "cards" }, fields.map((field) => card(sample, field)));
   const left = sample.fields_left_out;
   if (!left) return cards;
   const next = sample.fields.at(-1).number + 1;
@@ -87,7 +86,7 @@ function cardsOf(sample, main, signal) {
     }
     more.remove();
     cards.append(cardsOf(rest, null, signal));
-    awaitLate(rest, signal, (come) => replaceCards(cards, rest, come, signal));
+    awaitLate(rest, signal, (come) => replaceCards(cards, rest, come));
     cards.querySelector(".cards summary")?.focus();
   });
   cards.append(more);
@@ -98,8 +97,8 @@ function cardIn(view, field) {
   return view.querySelector(`[data-field="${field.number}"]`);
 }
 
-function replaceCards(view, sample, fields, signal) {
-  for (const field of fields) cardIn(view, field)?.replaceWith(card(sample, field, signal));
+function replaceCards(view, sample, fields) {
+  for (const field of fields) cardIn(view, field)?.replaceWith(card(sample, field));
 }
 
 // The head of the page of a sample: where it lies, what it is called, and its neighbours.
@@ -154,7 +153,7 @@ function pageOf(state, here) {
   return Math.floor(here / count) * count || null;
 }
 
-// Fields that the server could not describe at once: they are asked for until they are there.
+// Fields that the server could not describe or draw at once: they are asked for until they are there.
 
 const [FIRST_MILLISECONDS, LONGEST_MILLISECONDS] = [50, 4000]; // between the questions
 
@@ -162,14 +161,14 @@ const [FIRST_MILLISECONDS, LONGEST_MILLISECONDS] = [50, 4000]; // between the qu
 async function awaitLate(sample, signal, oncome) {
   let pause = FIRST_MILLISECONDS;
   for (;;) {
-    const late = sample.fields.filter((field) => field.late);
+    const late = sample.fields.filter((field) => field.late || field.picture === null);
     if (!late.length) return;
     await new Promise((resolve) => setTimeout(resolve, pause));
     const answer = await ask("sample", { i: sample.index, from: late[0].number }, signal).catch((error) => error);
     const come = late.filter((field) => {
       // It may be that it failed.
-      const found = answer instanceof Error ? { error: answer.message, late: false } : answer.fields.find(({ number: n }) => n === field.number);
-      return found && !found.late && Object.assign(field, found);
+      const found = answer instanceof Error ? { error: answer.message, late: false, picture: undefined } : answer.fields.find(({ number: n }) => n === field.number);
+      return found && (found.late !== field.late || found.picture !== field.picture) && Object.assign(field, found);
     });
     if (come.length) oncome(come);
     pause = come.length ? FIRST_MILLISECONDS : Math.min(2 * pause, LONGEST_MILLISECONDS);
@@ -185,21 +184,21 @@ export async function showCompare({ view, state, signal, shown }) {
   const indexes = state.compare.split(",").map(Number);
   const samples = await Promise.all(indexes.map((index) => ask("sample", { i: index }, signal)
     .catch((error) => ({ index, key: null, error: error.message, fields: [] }))));
-  const draw = () => view.replaceChildren(comparedArticle(samples, state, signal));
+  const draw = () => view.replaceChildren(comparedArticle(samples, state));
   draw();
   for (const sample of samples) awaitLate(sample, signal, draw);
   shown(`${samples.length} samples side by side`);
   announce(`Samples ${indexes.join(", ")} side by side`);
 }
 
-function comparedArticle(samples, state, signal) {
+function comparedArticle(samples, state) {
   return h("article", { class: "sample" },
     h("header", { class: "sample-head" },
       h("div", { class: "steps" }, h("a", { class: "button", href: link({ ...gridPart(state), at: state.at }), "data-key": "Escape" }, "Grid")),
       h("h2", {}, `${counted(samples.length, "sample")} side by side`)),
     h("div", { class: `compared of-${samples.length}` },
       samples.map((sample) => comparedHead(sample, state)),
-      fieldsOf(samples).map((extension) => comparedRow(extension, samples, signal))));
+      fieldsOf(samples).map((extension) => comparedRow(extension, samples))));
 }
 
 function comparedHead(sample, state) {
@@ -217,7 +216,7 @@ function fieldsOf(samples) {
   return [...kinds.keys()].sort((a, b) => ORDER.indexOf(kinds.get(a)) - ORDER.indexOf(kinds.get(b)));
 }
 
-function comparedRow(extension, samples, signal) {
+function comparedRow(extension, samples) {
   const fields = samples.map((sample) => sample.fields.find((field) => field.extension === extension));
   const there = fields.filter(Boolean);
   const told = there.every((field) => TOLD.has(field.kind) && !field.error && !field.late) && samples.every((sample, place) => fields[place] || !sample.fields_left_out);
@@ -225,6 +224,6 @@ function comparedRow(extension, samples, signal) {
   const alike = there[0].summary.truncated ? " begins alike" : " is equal"; // what is not shown may differ
   const verdict = told ? h("p", { class: equal ? "verdict muted" : "verdict" }, h("code", {}, extension), equal ? alike : " differs") : null;
   return [verdict, fields.map((field, place) => (field
-    ? card(samples[place], { ...field, called: `${extension} of sample ${samples[place].index}` }, signal) // parts side by side have names of their own
+    ? card(samples[place], { ...field, called: `${extension} of sample ${samples[place].index}` }) // parts side by side have names of their own
     : h("p", { class: "card muted" }, `has no ${extension}`, samples[place].fields_left_out ? ` among its first ${counted(samples[place].fields.length, "field")}` : "")))];
 }
