@@ -219,24 +219,25 @@ def find_facets(
 
 
 def count_fields(cursor: Any, columns: Columns, source: str) -> list[dict[str, Any]]:
-    """Count the samples that lack a field, and those whose field the catalogue cannot read."""
-    parts = [
-        f"count(*) FILTER (sizes.{quoted(name)} IS NULL), "
-        + (
-            f"count(*) FILTER (sizes.{quoted(name)} > 0 AND {quoted(name)} IS NULL)"
-            if name in columns.kinds
-            else "0"
-        )
-        for name in columns.fields
-    ]
-    if not parts:
+    """Count the samples that lack a field, and those whose field the catalogue cannot read.
+
+    Returns:
+        For each field `name`, `count`, `missing`, `broken`, and its bytes: `nbytes` in all,
+        `smallest`, `largest` and `mean`.
+    """
+    if not columns.fields:
         return []
-    row = cursor.sql(f"SELECT count(*), {', '.join(parts)} FROM {source}").fetchall()[0]
-    pairs = zip(row[1::2], row[2::2], strict=True)
-    return [
-        {"name": name, "missing": missing, "broken": broken, "count": row[0] - missing}
-        for name, (missing, broken) in zip(columns.fields, pairs, strict=True)
-    ]
+    parts = []
+    for name in columns.fields:
+        size, value = f"sizes.{quoted(name)}", quoted(name) if name in columns.kinds else "0"
+        parts.append(
+            f"{{count: count({size}), missing: count(*) - count({size}), "
+            f"broken: count(*) FILTER ({size} > 0 AND {value} IS NULL), "
+            f"nbytes: CAST(coalesce(sum({size}), 0) AS BIGINT), "
+            f"smallest: min({size}), largest: max({size}), mean: avg({size})}}"
+        )
+    row = cursor.sql(f"SELECT {', '.join(parts)} FROM {source}").fetchall()[0]
+    return [{"name": name, **found} for name, found in zip(columns.fields, row, strict=True)]
 
 
 def count_shards(cursor: Any, source: str, step: int = 0) -> dict[str, Any]:
@@ -255,12 +256,6 @@ def overview(cursor: Any, columns: Columns) -> dict[str, Any]:
     """Return what is missing, how large fields are, and how many samples the classes have."""
     every = count_fields(cursor, columns, "samples")
     fields = sorted(every, key=lambda field: field["missing"])[:_MOST_FIELDS]
-    for field in fields:
-        size = f"sizes.{quoted(field['name'])}"
-        nbytes, least, most, mean = cursor.sql(
-            f"SELECT sum({size}), min({size}), max({size}), avg({size}) FROM samples"
-        ).fetchall()[0]
-        field |= {"nbytes": int(nbytes or 0), "smallest": least, "largest": most, "mean": mean}
     total = cursor.sql("SELECT count(*) FROM samples").fetchall()[0][0]
     found = {"fields": fields, "num_fields": len(every), "total": total, "classes": None}
     name = next((column.name for column in columns.scalars if is_class(f".{column.name}")), None)

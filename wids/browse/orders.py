@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.columns import PARAMETERS
+from wids.browse.columns import PARAMETERS, number_of
 from wids.browse.maps import inside
 from wids.browse.neighbours import singled_out
 from wids.ordering.order import Chunks, OrderSpec, Share
@@ -135,7 +135,7 @@ chunksize=1000000)
         """
         kind = query.get("order") or "stored"
         numbers = {
-            name: _integer(name, query[name])
+            name: number_of(query, name)
             for name in ("seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize")
             if query.get(name)
         }
@@ -198,13 +198,6 @@ chunksize=1000000)
         return Order(stop - first, lambda positions: permute(positions, stop - first, key) + first)
 
 
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}") from None
-
-
 class Shown(NamedTuple):
     """An order, and how it came about.
 
@@ -219,6 +212,12 @@ class Shown(NamedTuple):
     is_all: bool
     filtering: dict[str, Any] | None = None
     singled: Singled | None = None
+
+
+def _run(text: str) -> tuple[int, int]:
+    """Return the first and last number of a text such as 3 or 3-5; the first is greater if none."""
+    found = _RUN.fullmatch(text)
+    return (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
 
 
 def parse_indexes(name: str, text: str, total: int) -> Integers:
@@ -237,8 +236,7 @@ def parse_indexes(name: str, text: str, total: int) -> Integers:
     """
     mask = np.zeros(total, np.bool_)
     for run in text.split(","):
-        found = _RUN.fullmatch(run)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        first, last = _run(run)
         if not first <= last < total:
             raise ValueError(
                 f"{name}: expected indexes below {total}, such as 3,17,20-29, got {run[:40]!r}"
@@ -377,8 +375,7 @@ class Grid:
         text = query.get("shard", "")
         if not text:
             return range(count)
-        found = _RUN.fullmatch(text)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        first, last = _run(text)
         if not first <= last or first >= count:
             raise ValueError(f"shard: expected 3 or 3-5, below {count}, got {text[:40]!r}")
         return range(first, min(last + 1, count))
