@@ -215,6 +215,11 @@ def test_a_program_names_the_store_of_a_dataset(no_credentials: Path) -> None:
         ("minio", TypeError, "store must be settings of a store"),
         ({"endpont": "http://host"}, ValueError, "store: expected some of endpoint, region"),
         ({"endpoint": 3}, ValueError, "got endpoint = 3"),
+        ({"endpoint": "host:9000"}, ValueError, "store: endpoint: expected the URL of a server"),
+        ({"endpoint": ""}, ValueError, "store: endpoint: expected the URL of a server"),
+        ({"endpoint": "http://host:port"}, ValueError, "store: endpoint: expected the URL"),
+        ({"endpoint": "http://me:hush@host"}, ValueError, "store: endpoint: .* without user"),
+        ({"endpoint": "http://host?token=hush"}, ValueError, "store: endpoint: .* without user"),
         ({"secret_access_key": "hush"}, ValueError, "store: secret_access_key: secrets do not"),
     ],
 )

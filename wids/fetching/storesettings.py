@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from wids.base.arguments import check_mapping
 from wids.errors import FetchError
@@ -72,11 +73,31 @@ class StoreSettings:
                 f"{where}: expected some of endpoint, region and profile (strings) and anonymous "
                 f"(true or false), got {name} = {value!r:.200}"
             )
+        if (endpoint := settings.get("endpoint")) is not None:
+            _check_endpoint(endpoint, where)
         return cls(pattern, **settings)
 
     def fits(self, bucket_url: str) -> bool:
         """Return whether these settings are for a bucket."""
         return fnmatchcase(bucket_url, self.pattern)
+
+
+def _check_endpoint(endpoint: str, where: str) -> None:
+    """Refuse an endpoint for which obstore panics, or which holds a secret; quote none of it.
+
+    Raises:
+        ValueError: It is no plain URL of a server.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        usual = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 0) >= 0
+    except ValueError:  # a port that is no number
+        usual = False
+    if not usual or "@" in parts.netloc or parts.query or parts.fragment or not endpoint.isascii():
+        raise ValueError(
+            f"{where}: endpoint: expected the URL of a server, such as https://host:9000, without "
+            "user, password, query and fragment; write keys into a profile"
+        )
 
 
 def settings_file(environment: Mapping[str, str] = os.environ) -> Path:
