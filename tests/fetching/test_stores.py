@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 import wids
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
+from wids.tools.check import check_dataset
 from wids.tools.creating import create_spec
 
 boto3 = pytest.importorskip("boto3")
@@ -230,3 +231,17 @@ def test_wrong_settings_of_a_program_are_named(
     with pytest.raises(error, match=message) as caught:
         wids.open("s3://cats/train/", store=store)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:s3.*fetched whole")
+def test_a_bucket_that_was_listed_is_asked_in_sql_and_checked(no_credentials: Path) -> None:
+    """What works in processes does without them once obstore was used: no fork can use it."""
+    home = no_credentials
+    with guarded_server("set", {f"{number}.tar": tar_of(3) for number in range(5)}) as server:
+        write_profiles(home, {"one": server})
+        (home / "stores.toml").write_text(
+            f'["s3://set"]\nendpoint = "{server[0]}"\nprofile = "one"\nregion = "us-east-1"\n'
+        )
+        assert check_dataset("s3://set/", workers=2).faults == []
+        dataset = wids.open("s3://set/", remote="range", cache_dir=home / "cache")
+        assert len(dataset.filter("sizes.bin > 0")) == 15

@@ -19,14 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.progress import progress
 from wids.base.system import num_cores
+from wids.base.urls import scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from multiprocessing.connection import Connection
 
     from wids.base.threads import DaemonThreadPool
 
-__all__ = ["fresh_python", "run_each"]
+__all__ = [
+    "BucketLibrary",
+    "fresh_python",
+    "num_readers",
+    "run_each",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -80,6 +86,31 @@ def run_each(
             if done is not None:
                 done(items[index], outcome)
     return [results[index] for index in range(len(items))]
+
+
+class BucketLibrary:
+    """Process that has used obstore, whose threads all stores share; None before the first use."""
+
+    used_by: int | None = None
+
+
+def num_readers(urls: Iterable[str], workers: int | None = None) -> int | None:
+    """Return how many processes of `run_each` may read files: 1 for those of buckets after a fork.
+
+    A fork does not copy the threads of obstore, so that once it was used here, as for a listing, no
+    forked process can use it.
+
+    Args:
+        urls: The files.
+        workers: Number of processes if nothing is in the way.
+
+    >>> num_readers(["s3://set/a.tar"], workers=4)
+    4
+    """
+    if BucketLibrary.used_by != os.getpid():
+        return workers
+    without = {"", "file", "http", "https", "hf", "pipe"}
+    return 1 if any(scheme_of(url) not in without for url in urls) else workers
 
 
 class _Worker:

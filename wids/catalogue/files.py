@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.files import remove_parts
 from wids.base.optional import load
-from wids.base.processes import run_each
+from wids.base.processes import num_readers, run_each
 from wids.base.shardversion import Version
 from wids.base.system import num_cores
 from wids.base.urls import display_url, is_local, local_path
@@ -229,7 +229,7 @@ def _shard_files(
         paths = [path for job in missing if (path := shards.catalogue_path(*job)) is not None]
         for folder in {path.parent for path in paths}:
             remove_parts(folder, {path.name for path in paths})  # those of killed processes
-        for job, outcome in zip(missing, _build(shards, missing, copies), strict=True):
+        for job, outcome in zip(missing, _build(dataset, missing, copies), strict=True):
             if not isinstance(outcome, Exception):
                 found[job] = outcome
             elif failed is None:
@@ -250,7 +250,7 @@ def _shard_files(
 
 
 def _build(
-    shards: DatasetShards, jobs: Sequence[tuple[int, str]], copies: Path | None
+    dataset: ShardList, jobs: Sequence[tuple[int, str]], copies: Path | None
 ) -> list[CatalogueFile | Exception]:
     """Build files in processes; what is there is not lost if one of them fails or is killed."""
     for library in ("duckdb", "pyarrow.parquet"):
@@ -258,9 +258,9 @@ def _build(
     alone = len(jobs) < _FEW or current_process().daemon  # workers of loaders start no processes
     try:
         return run_each(
-            partial(_build_one, shards, copies),
+            partial(_build_one, dataset.dataset_shards, copies),
             jobs,
-            workers=1 if alone else num_cores(),
+            workers=1 if alone else num_readers(dataset.shards.urls, num_cores()),
             desc="building the catalogue",
         )
     finally:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from wids.base.processes import BucketLibrary
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
 from wids.fetching.storesettings import read_settings, settings_file
@@ -179,13 +180,13 @@ class ObjectSource:
         if not bucket:
             raise FetchError(f"{display_url(url)}: expected {scheme}://<bucket>/<path>")
         # A fork does not copy the library's threads: a call in the child would wait for ever.
-        if _Library.used_by not in (None, os.getpid()):
+        if BucketLibrary.used_by not in (None, os.getpid()):
             raise FetchError(
                 f"{display_url(url)}: obstore was used before this process was forked, and works "
                 "on one side of a fork only; start workers by multiprocessing_context='spawn' or "
                 f"'forkserver', or fork before the first {scheme}: URL is read"
             )
-        _Library.used_by = os.getpid()
+        BucketLibrary.used_by = os.getpid()
         bucket_url = f"{scheme.lower()}://{bucket}"
         if bucket_url not in self._stores:
             plain = any(os.environ.get(name, "").lower().startswith("http:") for name in _ENDPOINTS)
@@ -230,12 +231,6 @@ class ObjectSource:
             retry_config=_NO_RETRIES,
             credential_provider=None if profile is None else _profile(bucket_url, profile),
         )
-
-
-class _Library:
-    """Process that has used obstore, whose threads all stores share; None before the first use."""
-
-    used_by: int | None = None
 
 
 def _profile(bucket_url: str, name: str) -> Boto3CredentialProvider:

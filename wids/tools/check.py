@@ -15,7 +15,7 @@ import numpy as np
 
 import wids
 from wids.base.hashing import DIGESTS, hash_file
-from wids.base.processes import run_each
+from wids.base.processes import num_readers, run_each
 from wids.base.shardref import ShardRef
 from wids.base.urls import base_name, display_url, hide_credentials
 from wids.caching.cache import ShardCache, local_copy
@@ -178,6 +178,7 @@ def check_shards(
     )
     packed, faults = _packed_digests(shards, cache_dir) if headers else ([None] * len(shards), [])
     jobs = list(zip(shards, packed, strict=True))
+    workers = num_readers((shard.ref.url for shard in shards), workers)
     outcomes = run_each(check, jobs, workers=workers, desc="checking shards")
     for shard, outcome in zip(shards, outcomes, strict=True):
         if isinstance(outcome, Exception):
