@@ -234,6 +234,36 @@ def test_wrong_settings_of_a_program_are_named(
 
 
 @pytest.mark.filterwarnings("ignore:s3.*fetched whole")
+def test_a_store_of_a_program_is_not_that_of_the_file(
+    no_credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Datasets of one URL, by the file and by a profile alone, share no entries of the cache."""
+    home, contents = no_credentials, [tar_of(3), tar_of(3, seed=9)]
+    servers = [
+        guarded_server("set", {f"{number}.tar": content for number in range(4)})
+        for content in contents
+    ]
+    with servers[0] as first, servers[1] as second:
+        write_profiles(home, {"one": first, "two": second})
+        (home / "stores.toml").write_text(
+            f'["s3://set"]\nendpoint = "{first[0]}"\nprofile = "one"\nregion = "us-east-1"\n'
+        )
+        # Those of another store: a profile that is named counts.
+        monkeypatch.setenv("AWS_ENDPOINT_URL", second[0])
+        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "hush")
+        given: dict[str, Any] = {"cache_dir": home / "cache"}
+        for content, store in zip(contents, (None, {"profile": "two"}), strict=True):
+            options = given if store is None else {**given, "store": store}
+            Path(home, "a.tar").write_bytes(content)
+            local = wids.open(home / "a.tar", transformations="bytes")
+            dataset = wids.open("s3://set/", transformations="bytes", **options)
+            assert [sample[".bin"] for sample in dataset[:3]] == [
+                sample[".bin"] for sample in local
+            ]
+
+
+@pytest.mark.filterwarnings("ignore:s3.*fetched whole")
 def test_a_bucket_that_was_listed_is_asked_in_sql_and_checked(no_credentials: Path) -> None:
     """What works in processes does without them once obstore was used: no fork can use it."""
     home = no_credentials

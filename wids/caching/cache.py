@@ -464,8 +464,9 @@ class ShardCache:
             url: The URL.
             version: Text that differs between versions of the file.
         """
-        if self.store is not None and self.store.endpoint and scheme_of(url) in {"s3", "s3a"}:
-            version = f"{version}\0{self.store.endpoint}"
+        # A store without an endpoint, too, is not the one that the file of stores names.
+        if self.store is not None and scheme_of(url) in {"s3", "s3a"}:
+            version = f"{version}\0{self.store.endpoint or ''}"
         return Entry.of(self.cache_dir, url, version)
 
     def _entry_of_local(self, path: Path) -> Entry:

@@ -221,6 +221,8 @@ class ObjectSource:
                 options = {**options, "allow_http": plain}
             if settings.region is not None:
                 config["region"] = settings.region
+            if settings.profile is not None:
+                config["skip_signature"] = False  # the environment may say True for another store
             if settings.anonymous:
                 config["skip_signature"] = True
                 profile = None
