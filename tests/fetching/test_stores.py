@@ -199,6 +199,8 @@ def test_a_program_names_the_store_of_a_dataset(no_credentials: Path) -> None:
         )
         read = [sample[".bin"] for batch in workers for sample in batch]
         assert read == expected[0] + expected[1]
+        with pytest.raises(ValueError, match="save: s3://set is a bucket of several stores"):
+            both.save(home / "both.json")
         pair[0].filter("sizes.bin > 0")[:3].save(home / "some.json")
         view = wids.open(home / "some.json", store=stores[0], **options)
         assert [sample[".bin"] for sample in view] == expected[0][:3]

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.arguments import check_path
 from wids.base.arrayfile import write_arrays
 from wids.base.files import write_output
-from wids.base.urls import base_name, is_local, local_path
+from wids.base.urls import base_name, is_local, local_path, scheme_of
 from wids.reading.shardlist import ShardList, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
@@ -76,7 +76,8 @@ def save_view(samples: Any, path: str | os.PathLike[str]) -> None:
 
     Raises:
         TypeError: The view has a part that cannot be saved, such as a function.
-        ValueError: The path does not end in `.json`, or is that of another file.
+        ValueError: The path does not end in `.json`, or is that of another file; or a bucket of
+            one name is in several stores.
         OSError: A file cannot be written.
     """
     target = Path(check_path("path", path))
@@ -93,6 +94,7 @@ def save_view(samples: Any, path: str | os.PathLike[str]) -> None:
             )
     writer = _Writer(target)
     document = {**_named(samples, target.stem), **writer.plan(samples)}
+    writer.check_stores()
     if writer.written.arrays:
         file = target.with_suffix(".rows")
         write_arrays(file, {"is": ROWS_OF_A_VIEW}, writer.written.arrays)
@@ -158,6 +160,22 @@ class _Writer:
         facts = getattr(samples, "facts", None)
         classes = {"classes": "any"} if facts is not None and facts.any_classes else {}
         return {"datasets": done, "slots": said, **classes}
+
+    def check_stores(self) -> None:
+        """Refuse buckets of one name in several stores, which the document cannot tell apart.
+
+        Raises:
+            ValueError: There is such a bucket.
+        """
+        stores: dict[str, Any] = {}
+        for leaf in filter(is_sharded, self._leaves.values()):
+            urls = (url for url in leaf.shards.urls if scheme_of(url) in {"s3", "s3a"})
+            for bucket in {"/".join(url.split("/", 3)[:3]) for url in urls}:
+                if stores.setdefault(bucket, leaf.cache.store) != leaf.cache.store:
+                    raise ValueError(
+                        f"save: {bucket} is a bucket of several stores here, and a saved view does "
+                        "not keep the store: save the samples of each store as a view of their own"
+                    )
 
     def _number(self, leaf: Any) -> int:
         self._leaves.setdefault(id(leaf), leaf)
