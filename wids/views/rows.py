@@ -95,9 +95,6 @@ class Rows:
         *("__weakref__", "_many", "_path", "arrays", "ascending", "at", "count", "kind", "shift"),
     )
 
-    # What a file of another kind does not say of itself.
-    _ABOUT = "wids-rows-1"
-
     def __init__(
         self,
         kind: str,
@@ -346,28 +343,6 @@ class Rows:
             low = np.where(below, middle + 1, low)
         return low
 
-    def save(self, path: Path) -> None:
-        """Write the list to a file, atomically.
-
-        Raises:
-            OSError: It cannot be written there.
-        """
-        written = WrittenRows()
-        write_arrays(path, {"is": self._ABOUT, **written.add(self)}, written.arrays)
-
-    @classmethod
-    def load(cls, path: Path) -> Rows:
-        """Map the list in a file.
-
-        Raises:
-            ValueError: The file is damaged, or holds something else.
-            OSError: It cannot be read.
-        """
-        about, arrays = read_arrays(path)
-        if not isinstance(about, dict) or about.get("is") != cls._ABOUT:
-            raise ValueError(f"{path}: expected a file of row numbers, found {about!r:.80}")
-        return cls.written(about, arrays, str(path), path)
-
     @classmethod
     def written(
         cls, about: Any, arrays: Mapping[str, Any], where: str, path: Path | None = None
@@ -453,18 +428,13 @@ class Rows:
         if self.nbytes <= _MOST_PICKLED_NBYTES:
             rest = (self.count, self.ascending, self.shift)
             return Rows, (self.kind, self.arrays, *rest)
-        if self._path is None:
-            self._share()
-        return _mapped, (str(self._path), self.count, self.shift)
-
-    def _share(self) -> None:
-        """Write the arrays to a file that other processes map, and map it here too."""
         written = WrittenRows()
-        about = {"is": self._ABOUT, **written.add(self)}
-        self._path = shared_file(self, "wids-indexes-", about, written.arrays)
-        _, arrays = read_arrays(self._path)
-        self.arrays = {name.partition(".")[2]: arrays[name] for name in arrays}
-        self.at, self._many = _FORMS[self.kind](self.arrays, self.shift)
+        about = written.add(self)
+        if self._path is None:  # other processes map the arrays, and this one, too
+            self._path = shared_file(self, "wids-indexes-", None, written.arrays)
+            self.arrays = _mapped(str(self._path), about).arrays
+            self.at, self._many = _FORMS[self.kind](self.arrays, self.shift)
+        return _mapped, (str(self._path), about)
 
 
 def shared_file(owner: Any, prefix: str, about: Any, arrays: Mapping[str, Any]) -> Path:
@@ -476,22 +446,17 @@ def shared_file(owner: Any, prefix: str, about: Any, arrays: Mapping[str, Any]) 
     return Path(name)
 
 
-def _mapped(path: str, count: int, shift: int) -> Rows:
+def _mapped(path: str, about: dict[str, Any]) -> Rows:
     """Return a list whose file is mapped; unpickling calls this."""
     try:
-        loaded = Rows.load(Path(path))
+        _, arrays = read_arrays(Path(path))
     except OSError as error:
         raise WidsError(
             f"{path}: the chosen indexes of a view lie in this file, which is gone ({error}); a "
             "pickled view is for processes that run beside the one that made it: to keep a view, "
             "or to send it to another machine, call its save()"
         ) from error
-    if len(loaded) != count:
-        raise WidsError(
-            f"{path}: expected {count} chosen indexes, found {len(loaded)}: the file was written "
-            "again since the view was pickled; open the saved view again"
-        )
-    return Rows(loaded.kind, loaded.arrays, count, loaded.ascending, shift, Path(path))
+    return Rows.written(about, arrays, path, Path(path))
 
 
 def _remove(path: Path, pid: int) -> None:
