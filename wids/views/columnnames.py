@@ -178,15 +178,13 @@ def _unknown(
     named, names = f"field {field!r}", sorted(there)
     if path and field in there:
         named = f"value {'.'.join(path)!r} in field {field!r}"
-        names = sorted(HEADER_FACTS.get(field_kind(field), ()))
-        if field_kind(field) == "json" or not names:
-            value = _plain_value(field, samples.read_raw(0, (field,))[field])
-            names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
-            if isinstance(value, str) and not value.replace("\n", " ").isprintable():
-                names = ["bytes that are no text"]
+        value = _document(field, samples.read_raw(0, (field,))[field])
+        names = sorted(
+            map(str, value if isinstance(value, dict) else HEADER_FACTS.get(field_kind(field), ()))
+        )
     return ValueError(
         f"{argument}: no sample has a {named}; the first sample has "
-        f"{', '.join(names[:_MOST_NAMED])}{with_colon(field, there)}"
+        f"{', '.join(names[:_MOST_NAMED]) or 'no values there'}{with_colon(field, there)}"
     )
 
 
@@ -196,7 +194,7 @@ def _has_null(field: str, data: bytes | memoryview, path: tuple[str, ...]) -> bo
     >>> [_has_null(".json", b'{"a": [null]}', path) for path in [(), ("b",), ("a", "0")]]
     [False, False, True]
     """
-    value = _plain_value(field, data)
+    value = _document(field, data)
     if not path:
         return value is None
     holder, last = follow_path(value, path[:-1]), path[-1]
@@ -205,13 +203,9 @@ def _has_null(field: str, data: bytes | memoryview, path: tuple[str, ...]) -> bo
     return isinstance(holder, Mapping) and holder.get(last, MISSING) is None
 
 
-def _plain_value(extension: str, data: bytes | memoryview) -> Any:
-    """Return a document, the number of a class, or text; what is damaged as text.
-
-    >>> _plain_value(".cls", b"3"), _plain_value(".txt", b"a cat"), _plain_value(".json", b"[1]")
-    (3, 'a cat', [1])
-    """
-    if field_kind(extension) in {"text", "class", "json"}:
+def _document(field: str, data: bytes | memoryview) -> Any:
+    """Return the value of a field of JSON; `MISSING` for what is none, or is damaged."""
+    if field_kind(field) == "json":
         with suppress(Exception):  # decoders of other libraries raise anything
-            return decode_field(extension, data)
-    return bytes(data).decode("utf-8", "replace")
+            return decode_field(field, data)
+    return MISSING

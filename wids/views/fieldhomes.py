@@ -179,12 +179,6 @@ def _of_sides(
         kept = take(values, np.flatnonzero(~gaps)) if gaps.any() else values
         found.append((asked[~gaps], kept))
         asked = asked[gaps]
-        if not is_right:  # what the left has as null is not looked for elsewhere
-            pairs = zip(rows[asked].tolist(), indexes[asked].tolist(), strict=True)
-            mine = (name in fields_after(slots, before, *pair) for pair in pairs)
-            has = np.fromiter(mine, np.bool_, len(asked))
-            found.append((asked[has], _fill(reading.fill, int(has.sum()))))
-            asked = asked[~has]
     elif is_right:
         with suppress(DecodeError):
             return _in_order([*found, (asked, right(asked))])
