@@ -223,39 +223,30 @@ function form(state) {
 }
 
 function bars({ parameters: [by, across], groups, total, num_groups: all, hint, ...rest }, state) {
-  const rows = new Map();
-  const sums = new Map();
-  for (const [[value, label], ...others] of groups) {
-    const count = others.at(-1);
-    const part = across ? others[0] : null;
-    if (!rows.has(value)) rows.set(value, { value, label, count: 0, parts: [] });
-    const row = rows.get(value);
-    row.count += count;
-    row.parts.push([part, count]);
-    if (part) sums.set(part[0], [part[1], (sums.get(part[0])?.[1] ?? 0) + count]);
-  }
-  const common = [...sums].sort(([, a], [, b]) => b[1] - a[1]).map(([value]) => value).slice(0, COLOURED);
-  const top = Math.max(...[...rows.values()].map((row) => row.count), 1);
+  const rows = [...Map.groupBy(groups, ([[value]]) => value).values()];
+  const sum = (row) => row.reduce((count, group) => count + group.at(-1), 0);
+  const parts = across ? [...Map.groupBy(groups, ([, [value]]) => value).values()].sort((a, b) => sum(b) - sum(a)).slice(0, COLOURED) : [];
+  const codes = new Map(parts.map(([[, [value]]], code) => [value, code]));
+  const codeOf = ([, [value]]) => codes.get(value) ?? Infinity; // of a colour, which all others share
+  const top = Math.max(...rows.map(sum), 1);
   const to = (value, other) => link({ ...filterable(state), look: null, by: null, across: null, [by]: value, ...(across && other !== undefined ? { [across]: other } : {}) });
   const left = leftOut(rest);
   return [
     h("p", { class: "muted" }, [`${counted(total, "sample")} in ${counted(all, "group")}`, hint, left].filter(Boolean).join(" · ")),
-    across ? h("ul", { class: "legend" }, common.map((value, code) => h("li", {}, swatch(code), sums.get(value)[0]))) : null,
-    h("ul", { class: "bars" }, [...rows.values()].map(({ value, label, count, parts }) => {
+    across ? h("ul", { class: "legend" }, parts.map(([[, [, name]]], code) => h("li", {}, swatch(code), name))) : null,
+    h("ul", { class: "bars" }, rows.map((row) => {
+      const [[value, label]] = row[0];
       let x = 0;
-      const drawn = parts.sort(([a], [b]) => place(common, a?.[0]) - place(common, b?.[0])).map(([part, each]) => {
-        const width = (100 * each) / top;
-        const rect = svg("rect", { x, y: 0, width: Math.max(width, 0.2), height: 10, ...(part ? { fill: wordColour(common.includes(part[0]) ? common.indexOf(part[0]) : -1) } : {}) }, svg("title", {}, part ? `${part[1]}: ${number(each)}` : number(each)));
-        x += width;
-        return part ? svg("a", { href: to(value, part[0]), "aria-label": `${label}, ${part[1]}: ${number(each)}`, tabindex: -1 }, rect) : rect;
+      const drawn = row.sort((a, b) => (across ? codeOf(a) - codeOf(b) : 0)).map((group) => {
+        const count = group.at(-1);
+        const [other, name] = across ? group[1] : [];
+        const rect = svg("rect", { x, y: 0, width: Math.max((100 * count) / top, 0.2), height: 10, ...(across ? { fill: wordColour(codeOf(group)) } : {}) }, svg("title", {}, across ? `${name}: ${number(count)}` : number(count)));
+        x += (100 * count) / top;
+        return across ? svg("a", { href: to(value, other), "aria-label": `${label}, ${name}: ${number(count)}`, tabindex: -1 }, rect) : rect;
       });
       const meter = svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", ...(across ? {} : { "aria-hidden": "true" }) }, drawn);
       const on = picked(state, by).includes(value);
-      return h("li", { class: on ? "picked" : null }, h("a", { href: to(value) }, h("span", { class: "name" }, label), across ? null : meter, h("span", { class: "count" }, number(count))), across ? meter : null);
+      return h("li", { class: on ? "picked" : null }, h("a", { href: to(value) }, h("span", { class: "name" }, label), across ? null : meter, h("span", { class: "count" }, number(sum(row)))), across ? meter : null);
     })),
   ].filter(Boolean);
-}
-
-function place(common, value) {
-  return common.includes(value) ? common.indexOf(value) : common.length;
 }
