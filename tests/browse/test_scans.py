@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +43,11 @@ def test_a_scan_that_ends_while_it_is_asked_for_is_not_made_again(
         return False
 
     monkeypatch.setattr(Scan, "running", property(runs_until_asked))
-    with closing(Scans(reader)) as scans:
-        with pytest.raises(NotReadyError) as waits:
-            scans.finished(".npy", work, 1)
-        assert waits.value.progress["finished"] is False
-        assert scans.finished(".npy", work, 1)[0] == 2
+    scans = Scans(reader)
+    with pytest.raises(NotReadyError) as waits:
+        scans.finished(".npy", work, 1)
+    assert waits.value.progress["finished"] is False
+    assert scans.finished(".npy", work, 1)[0] == 2
     assert len(made) == 1
 
 
@@ -61,8 +60,8 @@ def test_work_that_fails_says_so_and_is_not_begun_again(reader: FieldReader) -> 
         yield
         raise ArithmeticError("no result")
 
-    with closing(Scans(reader)) as scans:
-        for _ in range(2):
-            with pytest.raises(ArithmeticError, match="no result"):
-                scans.finished(".npy", work, patient=True)
+    scans = Scans(reader)
+    for _ in range(2):
+        with pytest.raises(ArithmeticError, match="no result"):
+            scans.finished(".npy", work, patient=True)
     assert len(made) == 1

@@ -114,7 +114,7 @@ class ApiHandlers:
 
     def close(self) -> None:
         """Stop all background work."""
-        self.scans.close()
+        self.scans.clear()
         self.decoders.close()
         self.catalogue.close()
 
@@ -237,7 +237,7 @@ class ApiHandlers:
         """
         self.reader.look_for_changes(at_all=True)
         self._refresh()
-        order, _, filtering, _ = self._grid.shown(query, patient=True)
+        order, is_whole, filtering, _ = self._grid.shown(query, patient=True)
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
         ):
@@ -252,7 +252,7 @@ class ApiHandlers:
             unwanted = parse_indexes("without", query["without"], len(self.reader))
         samples: Any = self.reader.dataset
         # As stored, and all of them.
-        is_whole = order.size == len(self.reader) and filtering is None and self.chosen is None
+        is_whole = is_whole and filtering is None and self.chosen is None
         is_whole = is_whole and query.get("order", "stored") == "stored"
         if order.size > _MOST_SAVED and is_whole and self.reader.joined is None and len(unwanted):
             # Those left out are listed, by their keys. When the document is opened, their number

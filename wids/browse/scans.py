@@ -5,28 +5,28 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
 
 from wids.browse.failures import message_of
 from wids.browse.vectors import VectorReader
 from wids.errors import WidsError
+from wids.ordering.permute import Integers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    import numpy as np
-
     from wids.browse.fieldreader import FieldReader
-    from wids.ordering.permute import Integers
 
 __all__ = ["NotReadyError", "Scan", "Scans"]
 
 Result = TypeVar("Result")
+# Gets the indexes and vectors that were read, yields after each step, and returns the result.
+Work = Callable[[Integers, np.ndarray], Generator[None, None, Result]]
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 16
-_JOIN_SECONDS = 0.5
 _SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
 _PATIENT_SECONDS = 20.0  # wait of one that has no answer before
 _MOST_MESSAGES = 20
@@ -54,8 +54,7 @@ class Scan(Generic[Result]):
     Args:
         reader: The dataset.
         field: As for `VectorReader`.
-        work: Gets the indexes and vectors that were read, yields after each step of its work, and
-            returns the result.
+        work: What is done with them.
         steps: How often it yields at most.
 
     Attributes:
@@ -73,7 +72,7 @@ class Scan(Generic[Result]):
         self,
         reader: FieldReader,
         field: str,
-        work: Callable[[Integers, np.ndarray], Generator[None, None, Result]],
+        work: Work[Result],
         steps: int,
     ) -> None:
         self.vectors = VectorReader(reader, field)
@@ -160,7 +159,7 @@ class Scans:
     def finished(
         self,
         field: str,
-        work: Callable[[Integers, np.ndarray], Generator[None, None, Result]],
+        work: Work[Result],
         steps: int = 0,
         *,
         patient: bool = False,
@@ -192,16 +191,9 @@ class Scans:
             raise NotReadyError("vectors", progress)
         return scan.result, scan
 
-    def clear(self) -> list[Scan[Any]]:
-        """Stop and forget all scans, since what they have read is no longer there; return them."""
+    def clear(self) -> None:
+        """Stop and forget all scans; do not wait for one that waits for a server."""
         with self._lock:
-            scans = list(self._scans.values())
+            for scan in self._scans.values():
+                scan.stop()
             self._scans.clear()
-        for scan in scans:
-            scan.stop()
-        return scans
-
-    def close(self) -> None:
-        """Stop all scans; do not wait for one that waits for a server."""
-        for scan in self.clear():
-            scan.join(_JOIN_SECONDS)
