@@ -254,9 +254,8 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     located, number = await _in_thread(handlers.field_of, query)
     if await request.is_disconnected():
         return None, located.version
-    asks_again = bool(query.get("soon"))
-    drawing = handlers.describer.drawn(located, number, size, strip=strip, asks_again=asks_again)
-    if not asks_again:
+    drawing = handlers.describer.drawn(located, number, size, strip=strip)
+    if not query.get("soon"):
         return await asyncio.wrap_future(drawing.result), located.version
     # No decoder may be free to find out that it takes long.
     await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)

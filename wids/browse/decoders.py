@@ -38,7 +38,6 @@ from wids.errors import DecodeError
 
 __all__ = [
     "LARGE",
-    "SHOWN_SECONDS",
     "SIZES",
     "DecoderLimits",
     "Decoders",
@@ -75,7 +74,7 @@ _NO_ANSWER = "the decoder of the field gave no answer that can be read"
 SIZES = (96, 144, 192, 256, 320, 480, 640, 960, 1280, 2560, 4096)
 LARGE = 1280  # size of an image on the page of its sample
 # A page asks again at least every eight seconds for a picture that it still shows.
-SHOWN_SECONDS = 12.0
+_SHOWN_SECONDS = 12.0
 
 
 class TookLongError(DecodeError):
@@ -120,7 +119,7 @@ class Job(Generic[T]):
     Attributes:
         result: The result; raises DecodeError if the field has none.
         soon: Done when the result is, or when it is known to take long.
-        wanted_until: Time of the monotonic clock until which somebody counts as waiting for it.
+        asked_at: Time of the monotonic clock at which it was asked for last.
         cost: Bytes, by which small pictures come before large ones; infinite for those of which it
             is known that they take long.
     """
@@ -141,7 +140,7 @@ class Job(Generic[T]):
         self.request = {"call": call, "extension": extension, **options}
         self.result: Future[T] = Future()
         self.soon: Future[None] = Future()
-        self.wanted_until = math.inf
+        self.asked_at = time.monotonic()
         self.cost: float = nbytes
         for future in (self.result, self.soon):
             # A running one cannot be cancelled: who stops waiting must not end it for another.
@@ -215,7 +214,7 @@ class Decoders:
             # Two tabs may show the same page; both wait for the same picture.
             other = self._under_way.get(key)
             if other is not None:
-                other.wanted_until = max(other.wanted_until, job.wanted_until)
+                other.asked_at = job.asked_at
                 return other
             kept = self._kept.get(key)
             if kept is None:
@@ -275,12 +274,11 @@ class Decoders:
         self._patient_pool.submit(self._run_patiently)
 
     def _run_patiently(self) -> None:
-        """Run the next job: descriptions, then wanted pictures, of these the cheap ones first."""
-        now = time.monotonic()
+        """Run the next job: descriptions, then pictures still shown, of these the cheap first."""
+        since = time.monotonic() - _SHOWN_SECONDS
         with self._lock:
             job = min(
-                self._waiting,
-                key=lambda job: (job.call != "view", job.wanted_until <= now, job.cost),
+                self._waiting, key=lambda job: (job.call != "view", job.asked_at < since, job.cost)
             )
             self._waiting.remove(job)
         try:

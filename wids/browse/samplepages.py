@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from wids.browse.decoders import SHOWN_SECONDS, Job, TookLongError, thumbnail_job, view_job
+from wids.browse.decoders import Job, TookLongError, thumbnail_job, view_job
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import MOST_LOOKED_AT
 from wids.browse.looks import header_facts
@@ -319,7 +319,6 @@ class Describer:
         size: int,
         *,
         strip: bool = False,
-        asks_again: bool = True,
     ) -> Job[Thumbnail]:
         """Return the job that draws a field, which is done already if the picture is kept.
 
@@ -330,7 +329,6 @@ class Describer:
             number: Number of the field.
             size: Most pixels of the longer side.
             strip: Whether to draw frames of a video in place of the first alone.
-            asks_again: Whether who waits for it asks again and again, and so shows that it waits.
         """
         field = located.field(number)
         pieces = functools.partial(self.reader.pieces, located, number)
@@ -344,8 +342,6 @@ class Describer:
                 )
             )
             return job
-        if asks_again:
-            job.wanted_until = time.monotonic() + SHOWN_SECONDS
         return self.decoders.begin(job, (located.key_of(number), size, strip))
 
 
