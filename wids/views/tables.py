@@ -659,6 +659,7 @@ class TableRows:
         from wids.reading.collate import column_of
 
         batch: dict[str, Any] = {}
+        samples: list[dict[str, Any]] = []
         if self._key_at is not None:
             batch["__key__"] = list(map(self._key_at, rows.tolist()))
         for name, _, finish in self._readers:
@@ -668,7 +669,8 @@ class TableRows:
                     return None
                 batch[name] = _as_bytes(name, values)
             elif len(missing) or finish is not None:
-                samples = [self.read_as(row, row) for row in rows.tolist()]
+                # Once for all such fields.
+                samples = samples or self.read_batch_as(rows.tolist(), rows.tolist())
                 batch[name] = column_of([sample[name] for sample in samples])
             else:
                 is_array = isinstance(values, np.ndarray)
