@@ -6,7 +6,6 @@ import multiprocessing
 import threading
 import time
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
@@ -17,6 +16,7 @@ from wids.base.urls import display_url, plain_name
 from wids.caching.cachefolder import claim_part
 from wids.errors import FetchError, IntegrityError, ShardFormatError
 from wids.fetching.partfile import PartFile
+from wids.fetching.transport import StoppedError
 from wids.log import logger
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from wids.fetching.fetch import Fetcher
 
 __all__ = [
-    "Progress",
     "check_table",
     "check_tar",
     "compression_of",
@@ -89,13 +88,18 @@ def download(
     """
     shown = display_url(shard.url)
     # The part is in the same folder, since a rename is atomic only within one file system.
-    part = PartFile(claim_part(target), shard, make_room=store.make_room)
-    progress = Progress(shown, partial(store.check_space, part), stopped)
+    progress = _Progress(shown)
+    part = PartFile(claim_part(target), shard, make_room=store.make_room, grown=progress.show)
+
+    def check_stopped() -> None:
+        if stopped():
+            raise StoppedError(shown)
+
     try:
         with part, closing(progress):
             # Without a validator, the second try makes sure that the bytes are of one version.
             for is_last in (False, True):
-                stream = fetcher.download(shard.url, part, progress)
+                stream = fetcher.download(shard.url, part, check_stopped)
                 # Before the digest check: "a login page" is a better error than a wrong digest.
                 (check or check_tar)(part, stream.content_type, delimited=stream.delimited)
                 try:
@@ -183,52 +187,33 @@ def unpack_shard(source: Path, target: Path, store: Store, shown: str) -> PartFi
     return part
 
 
-class Progress:
-    """Observer of one download, which shows a bar on a terminal, and log lines elsewhere.
+class _Progress:
+    """Shows one download: a bar on a terminal, log lines elsewhere.
 
     Only the main thread of the main process draws a bar: the bars of workers and of background
     threads would overwrite each other, and the user's own.
 
     Args:
         shown: Name of the shard in log lines and bars.
-        check_space: Called with the size of the file, if it is known; raises if it has no room.
-        stopped: Returns whether the download is to be stopped.
     """
 
-    def __init__(
-        self,
-        shown: str,
-        check_space: Callable[[int], None] = lambda _: None,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.stopped = stopped
-        self._check_space = check_space
+    def __init__(self, shown: str) -> None:
         self._shown = shown
-        self._size: int | None = None
         self._began = self._reported = time.monotonic()
         self._bar: Any = None
 
-    def reserve(self, size: int | None) -> None:
-        """Take the size, None for an unknown one; each attempt calls this again.
-
-        Raises:
-            CacheError: The disk has no space for the file.
-        """
-        self._size = size
+    def show(self, part: PartFile) -> None:
+        """Show the number of received bytes, which decreases if the download starts over."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         if self._bar is None and in_main_thread and multiprocessing.parent_process() is None:
             name = self._shown.rpartition("/")[2]
-            self._bar = progress_bar(total=size, desc=f"fetching {name}", unit="B", scale=True)
-        if size is not None:
-            self._check_space(size)
-
-    def progress(self, nbytes: int) -> None:
-        """Show the number of received bytes, which decreases if the download starts over."""
+            self._bar = progress_bar(total=part.size, desc=f"fetching {name}", unit="B", scale=True)
         if self._bar is not None:
-            self._bar.update(nbytes - self._bar.n)
+            self._bar.update(part.nbytes - self._bar.n)
         elif time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
-            logger.info("fetching %s: %d of %s bytes", self._shown, nbytes, self._size or "?")
+            size = part.size or "?"
+            logger.info("fetching %s: %d of %s bytes", self._shown, part.nbytes, size)
 
     def done(self, nbytes: int) -> None:
         """Log that the download is complete."""

@@ -257,32 +257,28 @@ class Store:
         # evicts it in spite of the other leases.
         return any(eviction.evict(shard, leased=True) for shard in found)
 
-    def check_space(self, part: PartFile, size: int) -> None:
-        """Refuse a download that the disk has no space for, before any shard is evicted.
-
-        Args:
-            part: The partial file.
-            size: Size of the whole file as the server states it.
-
-        Raises:
-            CacheError: The disk is too full.
-        """
-        folder, missing = part.path.parent, size - part.nbytes
-        free = shutil.disk_usage(folder).free
-        if free < missing and self._bounds(folder):
-            free += eviction.evictable_nbytes(folder, self._max_nbytes or 0, missing)
-        if free < missing:
-            raise no_space(part.path, size, "the disk is too full")
-
     def make_room(self, part: PartFile) -> int:
         """Evict shards so that a part can grow; return the size that it may grow to.
 
         Args:
             part: The part, in the cache folder or elsewhere. Its current bytes are reserved.
+
+        Raises:
+            CacheError: The disk is too full for the whole file.
         """
-        if not self._bounds(part.path.parent):
+        folder, bound = part.path.parent, self._max_nbytes
+        if folder != self.folder:
+            bound = None
+        # Before any shard is evicted, which would be in vain.
+        missing = 0 if part.size is None else part.size - part.nbytes
+        free = shutil.disk_usage(folder).free
+        if free < missing and bound is not None:
+            free += eviction.evictable_nbytes(folder, bound, missing)
+        if free < missing:
+            raise no_space(part.path, part.size, "the disk is too full")
+        if bound is None:
             return sys.maxsize
-        excess = eviction.shrink(self.folder, self._max_nbytes or 0)
+        excess = eviction.shrink(folder, bound)
         if excess:
             logger.debug("%s: temporarily %d bytes over cache_size", self.folder, excess)
         return eviction.room_for(part.nbytes)
@@ -292,9 +288,6 @@ class Store:
         if self._max_nbytes is None:
             return nullcontext()
         return eviction.room_for_file(self.folder, self._max_nbytes, nbytes)
-
-    def _bounds(self, folder: Path) -> bool:
-        return self._max_nbytes is not None and folder == self.folder
 
     def shards(self) -> list[eviction.CachedShard]:
         """Return the shards in the folder, the least recently used first."""

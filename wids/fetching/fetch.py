@@ -41,7 +41,6 @@ from wids.fetching.transport import (
     ServerBusyError,
     Sink,
     Source,
-    StoppedError,
     is_unreachable,
 )
 from wids.log import logger
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
     from wids.fetching.partfile import PartFile
     from wids.fetching.storesettings import StoreSettings
-    from wids.fetching.transport import DownloadObserver, Stream
+    from wids.fetching.transport import Stream
 
 __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
 
@@ -215,14 +214,14 @@ class Fetcher:
         self,
         url: str,
         part: PartFile,
-        observer: DownloadObserver,
+        check_stopped: Callable[[], None] = lambda: None,
     ) -> Stream:
         """Download a file to a part; each try continues where the part ends.
 
         Args:
             url: The file.
             part: The partial file; its content is kept if the server still has the same file.
-            observer: Follows the download, and may stop it.
+            check_stopped: Called while bytes arrive and between two tries; may raise to stop.
 
         Returns:
             The last response, closed, with the attributes of the file.
@@ -231,18 +230,13 @@ class Fetcher:
             FetchError: The server refuses, or all tries failed.
             IntegrityError: The size is not the promised one.
             CacheError: The disk is full.
-            StoppedError: The observer stopped it.
         """
         in_segments, reached = self.policy.connections > 1, part.nbytes
-
-        def check_stopped() -> None:
-            if observer.stopped():
-                raise StoppedError(display_url(url))
 
         def receive() -> Stream:
             nonlocal in_segments
             try:
-                return self._receive(url, part, observer, check_stopped, in_segments)
+                return self._receive(url, part, check_stopped, in_segments)
             except (ChangedError, RangesNotServedError, ShardChangedError) as error:
                 part.restart()
                 in_segments = False  # several replicas disagree; one response is of one of them
@@ -388,7 +382,6 @@ class Fetcher:
         self,
         url: str,
         part: PartFile,
-        observer: DownloadObserver,
         check_stopped: Callable[[], None],
         in_segments: bool,
     ) -> Stream:
@@ -415,10 +408,8 @@ class Fetcher:
             try:
                 part.begin(stream.size, stream.validator, stream.weak_etag)
                 check_stopped()
-                observer.reserve(stream.size)
                 for chunk in skip_known(stream.chunks, known):
                     part.append(chunk)
-                    observer.progress(part.nbytes)
                     check_stopped()
             except ShardChangedError:  # from one of the other connections
                 raise
@@ -435,7 +426,6 @@ class Fetcher:
         if in_segments and stream.stop is not None:
             for segment in self._segments(url, stream, part.nbytes, check_stopped):
                 part.append(segment)
-                observer.progress(part.nbytes)
         if stream.size is not None and part.nbytes != stream.size:
             raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
         return stream

@@ -44,6 +44,7 @@ class PartFile:
         expected: The shard that it becomes, with its promised size and digests.
         make_room: Called before the file grows beyond the last returned number of bytes; returns
             the number of bytes that the file may now grow to.
+        grown: Called after each growth.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class PartFile:
         expected: ShardRef,
         *,
         make_room: Callable[["PartFile"], int] = lambda _: sys.maxsize,
+        grown: Callable[["PartFile"], None] = lambda _: None,
     ) -> None:
         self.path = path
-        self._make_room = make_room
+        self._make_room, self._grown = make_room, grown
         self._room = 0
         self.expected = expected
         self.name = display_url(expected.url)
@@ -139,6 +141,7 @@ class PartFile:
                 self._stream.write(piece)
             self._digests.update(piece)
             self.nbytes += len(piece)
+        self._grown(self)
 
     def flush(self) -> None:
         """Hand all bytes to the operating system.

@@ -23,7 +23,6 @@ __all__ = [
     "BeyondEndError",
     "ChangedError",
     "DeniedError",
-    "DownloadObserver",
     "FetchPolicy",
     "ListedFile",
     "Lister",
@@ -247,25 +246,6 @@ class Lister(Protocol):
             FetchError: Another try will not help.
             ConnectionError: Another try may help, from the cursor of the last page on.
         """
-
-
-class DownloadObserver(Protocol):
-    """Observer of one download, which checks its size, shows its progress and may stop it."""
-
-    def reserve(self, size: int | None) -> None:
-        """Prepare for a file of a size (None if unknown) before its bytes arrive.
-
-        Each try calls it again.
-
-        Raises:
-            CacheError: There is no room for the file.
-        """
-
-    def progress(self, nbytes: int) -> None:
-        """Take the number of bytes so far, which decreases if the download starts over."""
-
-    def stopped(self) -> bool:
-        """Return whether to stop; called while bytes arrive and between two tries."""
 
 
 def _default_connections() -> int:
