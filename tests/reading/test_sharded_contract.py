@@ -114,7 +114,7 @@ def test_columns_are_read_shard_by_shard(open_dataset: Open) -> None:
     """The parts of the shards, one behind the other, are the column of all samples."""
     with open_dataset() as dataset:
         reader = dataset.column_reader(".json", "w")
-        parts = [reader.read_shard(place, ref) for place, ref in enumerate(dataset.shards)]
+        parts = [reader.read_shard(number) for number in range(len(dataset.shards))]
         assert [len(part.values) for part in parts] == LENGTHS
         assert [value for part in parts for value in part.values] == [n + 0.5 for n in range(5)]
         assert all(not len(part.missing) for part in parts)

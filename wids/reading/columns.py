@@ -30,13 +30,10 @@ from wids.tar.fileshard import FileShard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder, SampleDecoder
     from wids.reading.datasetshards import DatasetShards
     from wids.reading.openshards import OpenShard
-    from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
-    from wids.tar.sidecar import IndexRules
 
 __all__ = [
     "ColumnReader",
@@ -69,14 +66,12 @@ class ColumnReader:
         extension: The field.
         path: Keys and indexes that lead to the value in the field, the outermost first.
         decoder: Decoder of the field.
-        rules: Rules by which members are grouped into samples.
         shards: The shards, and the columns that are kept of them.
     """
 
     extension: str
     path: tuple[str | int, ...]
     decoder: SampleDecoder
-    rules: IndexRules
     shards: DatasetShards
 
     def __post_init__(self) -> None:
@@ -89,11 +84,10 @@ class ColumnReader:
                     'column(".json", "box", 0) is the first number of each box'
                 )
 
-    def read(self, shards: ShardTable, fill: Any = None) -> Values:
+    def read(self, fill: Any = None) -> Values:
         """Read the column of all shards, in order.
 
         Args:
-            shards: The dataset's shards.
             fill: What stands for a value that a sample lacks; None makes it an error.
 
         Raises:
@@ -101,47 +95,40 @@ class ColumnReader:
         """
         parts, start = [], 0
         name = "".join([self.extension, *(f"[{step!r}]" for step in self.path)])
-        numbers = range(len(shards))
+        table = self.shards.table
+        numbers = range(len(table))
         for number in progress(numbers, desc=f"reading {name}", unit="shard"):
-            part = self.read_shard(number, shards[number])
+            part = self.read_shard(number)
             if len(part.missing) and fill is None:
-                raise self._missing(number, shards[number], start, int(part.missing[0]))
+                raise self._missing(number, start, int(part.missing[0]))
             parts.append(fill_in(part.values, part.missing, fill))
-            start += shards[number].nsamples or 0
+            start += table[number].nsamples or 0
         return join(parts)
 
-    def read_at(
-        self,
-        shards: ShardTable,
-        ends: npt.NDArray[np.int64],
-        indexes: npt.NDArray[np.int64],
-        fill: Any = None,
-    ) -> Values:
+    def read_at(self, indexes: npt.NDArray[np.int64], fill: Any = None) -> Values:
         """Read the column of some samples, in the order of their indexes.
 
         Args:
-            shards: The dataset's shards.
-            ends: Running total of their samples; int64, shape `(num_shards,)`.
             indexes: Global indexes of the samples, each in `[0, total)`.
             fill: What stands for a value that a sample lacks; None makes it an error.
 
         Raises:
             DecodeError: A field is missing or damaged.
         """
+        ends = self.shards.ends
         order = None if (indexes[1:] >= indexes[:-1]).all() else np.argsort(indexes, kind="stable")
         ascending = indexes if order is None else indexes[order]
         parts, first = [], 0
         while first < len(ascending):
             number = int(np.searchsorted(ends, ascending[first], "right"))
             stop = first + int(np.searchsorted(ascending[first:], ends[number]))
-            ref = shards[number]
-            begin = int(ends[number]) - (ref.nsamples or 0)
+            begin = int(ends[number]) - (self.shards.table[number].nsamples or 0)
             rows, gaps = ascending[first:stop] - begin, np.empty(0, np.int64)
-            part = self._read_some(number, ref, rows)
+            part = self._read_some(number, rows)
             if len(part.missing):  # the values are those of the samples that have one
                 lacking = np.isin(rows, part.missing)
                 if fill is None and lacking.any():
-                    raise self._missing(number, ref, begin, int(rows[lacking][0]))
+                    raise self._missing(number, begin, int(rows[lacking][0]))
                 gaps, rows = np.flatnonzero(lacking), rows[~lacking]
                 rows -= np.searchsorted(part.missing, rows)
             parts.append(fill_in(take(part.values, rows), gaps, fill))
@@ -152,10 +139,10 @@ class ColumnReader:
         slots[order] = np.arange(len(order))
         return take(join(parts), slots)
 
-    def _read_some(self, number: int, ref: ShardRef, local_indexes: Iterable[int]) -> ColumnPart:
+    def _read_some(self, number: int, local_indexes: Iterable[int]) -> ColumnPart:
         """Return the column of one shard, in which only some samples need to be intact."""
         try:
-            return self.read_shard(number, ref)
+            return self.read_shard(number)
         except DecodeError:
             damaged: dict[int, DecodeError] = {}
 
@@ -163,7 +150,7 @@ class ColumnReader:
                 damaged[sample["__shardindex__"]] = error
 
             lenient = replace(self, decoder=self.decoder.replace(on_error=note))
-            part = lenient.read_shard(number, ref)
+            part = lenient.read_shard(number)
             for local_index in local_indexes:
                 if local_index in damaged:
                     raise damaged[local_index] from None
@@ -171,12 +158,11 @@ class ColumnReader:
                 raise
             return part
 
-    def read_shard(self, number: int, ref: ShardRef) -> ColumnPart:
+    def read_shard(self, number: int) -> ColumnPart:
         """Return the column of one shard, from its stored file if there is one.
 
         Args:
             number: The shard.
-            ref: What the spec says of it.
 
         Returns:
             The values of the samples that have one, and the local indexes of the other samples.
@@ -184,11 +170,14 @@ class ColumnReader:
         Raises:
             DecodeError: A field is damaged.
         """
+        ref = self.shards.table[number]
         # An empty shard has nothing to store, and its values have no type.
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
         named = self._name is not None
-        source = ColumnSource(self.extension, self.path, self._name or "", self.rules, ref.nsamples)
+        source = ColumnSource(
+            self.extension, self.path, self._name or "", self.shards.rules, ref.nsamples
+        )
         part = self.shards.kept(number, source) if named else None
         if part is not None:
             return part
@@ -278,8 +267,9 @@ class ColumnReader:
             return pixels_as_array(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
-    def _missing(self, number: int, ref: ShardRef, start: int, local_index: int) -> DecodeError:
-        sample = self.shards.open_unkept(number).shard.read(local_index)
+    def _missing(self, number: int, start: int, local_index: int) -> DecodeError:
+        opened = self.shards.open_unkept(number)
+        sample = opened.shard.read(local_index)
         found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"
         cure = with_colon(self.extension, sample)
@@ -291,7 +281,7 @@ class ColumnReader:
                 reason = str(error)
         missing = DecodeError(
             f"column {self.extension!r}: sample {start + local_index}, key {sample['__key__']!r}, "
-            f"shard {display_url(ref.url)!r}: {reason}; fill= gives such samples a value"
+            f"shard {display_url(opened.url)!r}: {reason}; fill= gives such samples a value"
         )
         missing.sample = start + local_index
         return missing
@@ -320,18 +310,15 @@ def name_decoder(decode: Decoder) -> str | None:
     return None if "<" in name or not home.startswith("wids.") else f"{home}.{name}"
 
 
-def read_key_hashes(
-    shards: DatasetShards, number: int, ref: ShardRef, rules: IndexRules
-) -> npt.NDArray[np.uint64]:
+def read_key_hashes(shards: DatasetShards, number: int) -> npt.NDArray[np.uint64]:
     """Return the hash of each key of a shard; they are kept like a column.
 
     Args:
         shards: The shards.
         number: The shard.
-        ref: What the spec says of it.
-        rules: How members are grouped into samples.
     """
-    source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref.nsamples or 0)
+    num_samples = shards.table[number].nsamples or 0
+    source = ColumnSource("__key__", (), "wids.base.keyhash", shards.rules, num_samples)
     part = shards.kept(number, source)
     if part is not None:
         return np.asarray(part.values, np.uint64)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
+    from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
 __all__ = ["DatasetShards", "ShardVersions", "warn_of_doubtful"]
@@ -153,7 +154,7 @@ class DatasetShards(OpenShards):
         limit: Most shards to keep open.
 
     Attributes:
-        versions: As given.
+        table, ends, versions: As given.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class DatasetShards(OpenShards):
         limit: int,
     ) -> None:
         super().__init__(limit, evictable=opener.cache.cache_size is not None)
-        self._table = table
-        self._ends = ends
+        self.table = table
+        self.ends = ends
         self._opener = opener
         self._dataset_name = dataset_name
         self._wanted = wanted
@@ -180,11 +181,11 @@ class DatasetShards(OpenShards):
 
     def with_opener(self, opener: ShardOpener) -> DatasetShards:
         """Return the same versions of the shards, opened in another way, with none of them open."""
-        return self._make()(self._table, self._ends, opener)
+        return self._make()(self.table, self.ends, opener)
 
     def __reduce__(self) -> tuple[Callable[..., DatasetShards], tuple[Any, ...]]:
         # Maps and descriptors belong to one process: a pickled copy has nothing open.
-        return self._make(), (self._table, self._ends, self._opener)
+        return self._make(), (self.table, self.ends, self._opener)
 
     def _make(self) -> Callable[..., DatasetShards]:
         return partial(
@@ -195,10 +196,15 @@ class DatasetShards(OpenShards):
             limit=self.limit,
         )
 
+    @property
+    def rules(self) -> IndexRules:
+        """The rules by which the members of a shard are grouped into samples."""
+        return self._opener.rules
+
     def drop_if_changed(self, number: int) -> bool:
         """Drop a shard that was replaced, and forget its version; return whether it was."""
         opened, known = self.by_number.get(number), self.versions.get(number)
-        there = self._opener.cache.version_of(self._table[number])
+        there = self._opener.cache.version_of(self.table[number])
         changed = opened is not None and opened.shard.was_changed()
         if not changed and (known is None or not known.is_other(there)):
             return False
@@ -218,7 +224,7 @@ class DatasetShards(OpenShards):
             WidsError: It cannot be fetched or read.
             OSError: It cannot be opened.
         """
-        ref = self._table[number]
+        ref = self.table[number]
         shard = self._lent.get(number)
         if shard is not None:
             version = Version.of_index(shard.index.digest)
@@ -229,7 +235,7 @@ class DatasetShards(OpenShards):
         # Of a shard that is read by range, the version is recorded with the first bytes.
         if shard.memory is not None or self.versions.get(number) is not None:
             self.versions.require(number, version)
-        expected = int(self._table.nsamples[number])
+        expected = int(self.table.nsamples[number])
         # Checked before any sample is read, since a wrong count shifts the indexes of all later
         # samples.
         if expected not in {UNKNOWN, len(shard)}:
@@ -239,7 +245,7 @@ class DatasetShards(OpenShards):
             )
         self._wanted.check(shard, ref.url)
         dataset = ref.dataset or self._dataset_name
-        return OpenShard(shard, ref.url, dataset, int(self._ends[number]) - len(shard), version)
+        return OpenShard(shard, ref.url, dataset, int(self.ends[number]) - len(shard), version)
 
     def index(self, number: int) -> TarIndex:
         """Return the tar index of a shard, from which keys are read; no shard is fetched for it."""
@@ -264,7 +270,7 @@ class DatasetShards(OpenShards):
 
         None for a shard that can be opened without fetching it, or that has no such index.
         """
-        opener, ref = self._opener, self._table[number]
+        opener, ref = self._opener, self.table[number]
         if number in self.by_number or opener.is_near(ref):
             return None
         index = opener.far_index(ref)
@@ -291,7 +297,7 @@ class DatasetShards(OpenShards):
         Raises:
             CacheError: The cache folder cannot be used.
         """
-        cache, ref = self._opener.cache, self._table[number]
+        cache, ref = self._opener.cache, self.table[number]
         there = cache.version_of(ref)
         # The digest of a local shard is not checked, so its size and date tell more.
         version: object = there.file or ref.digest_to_check or there.content
@@ -313,13 +319,13 @@ class DatasetShards(OpenShards):
         """Return what is known of the version of each shard, without opening one."""
         cache = self._opener.cache
         if self._files is None:  # kept, as this takes a tenth of a second for thousands of shards
-            paths = map(cache.local_path_of, self._table)
+            paths = map(cache.local_path_of, self.table)
             self._files = [
                 None if path is None or is_compressed_name(path.name) else str(path)
                 for path in paths
             ]
         return [
-            cache.version_of(self._table[number]) if path is None else version_of_file(path)
+            cache.version_of(self.table[number]) if path is None else version_of_file(path)
             for number, path in enumerate(self._files)
         ]
 
@@ -335,7 +341,7 @@ class DatasetShards(OpenShards):
         """
         from wids.reading.keptcolumns import load_column
 
-        cache, ref = self._opener.cache, self._table[number]
+        cache, ref = self._opener.cache, self.table[number]
         path = cache.derived_path(ref, source.suffix)
         if path is None:
             return None
@@ -360,7 +366,7 @@ class DatasetShards(OpenShards):
         """Keep a column that was made of an open shard, within the bound of the cache."""
         from wids.reading.keptcolumns import MadeOf, save_column
 
-        ref, cache = self._table[number], self._opener.cache
+        ref, cache = self.table[number], self._opener.cache
         path = cache.derived_path(ref, source.suffix)
         file = opened.version.file or opened.version.content
         if opened.shard.memory is None:

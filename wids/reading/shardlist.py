@@ -487,7 +487,7 @@ class ShardList:
             DecodeError: A field is damaged and `on_error` of the dataset gives no replacement, or
                 it is missing and there is no `fill`. The message names sample, shard and field.
         """
-        return self.column_reader(extension, *path).read(self.shards, fill)
+        return self.column_reader(extension, *path).read(fill)
 
     def column_at(
         self, indexes: npt.NDArray[np.int64], extension: str, *path: str | int, fill: Any = None
@@ -503,8 +503,7 @@ class ShardList:
         Raises:
             DecodeError: As for `column`.
         """
-        reader = self.column_reader(extension, *path)
-        return reader.read_at(self.shards, self._locator.ends, indexes, fill)
+        return self.column_reader(extension, *path).read_at(indexes, fill)
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
@@ -553,9 +552,7 @@ class ShardList:
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):
             start = int(self._locator.ends[number - 1]) if number else 0
-            hashes[start : int(self._locator.ends[number])] = read_key_hashes(
-                self._opened, number, self.shards[number], self._opener.rules
-            )
+            hashes[start : int(self._locator.ends[number])] = read_key_hashes(self._opened, number)
         return hashes
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Self:
@@ -592,8 +589,7 @@ class ShardList:
             check_extension("extension", extension),
             path,
             self._pipeline.decoder,
-            rules=self._opener.rules,
-            shards=self._opened,
+            self._opened,
         )
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
