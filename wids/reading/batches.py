@@ -62,10 +62,51 @@ def batch_maker(
         A thread-safe function from indexes to a batch.
     """
     collated = collate_fn or partial(collate, missing=missing, tensors=False, allocate=pools(""))
-    by_sample = _SampleBatches(dataset, collated)
-    if collate_fn is None and _kind(dataset) != "samples":
-        return _FieldBatches(dataset, by_sample, pools, missing)
-    return by_sample
+
+    def read_each(indexes: Sequence[int]) -> list[Any]:
+        samples = []
+        for index in indexes:
+            try:
+                samples.append(dataset[index])
+            except Exception as error:
+                error.add_note(f"while reading sample {index}")
+                raise
+        return samples
+
+    read = getattr(dataset, "__getitems__", None) or read_each
+
+    def by_sample(indexes: Sequence[int]) -> Batch:
+        samples = read(indexes)
+        with counted_as("collate"):
+            try:
+                return collated(samples)
+            except Exception as error:
+                if samples:
+                    note_missing_dot(error, samples[0])
+                error.add_note(f"while collating samples {[*indexes]}")
+                raise
+
+    if collate_fn is not None or _kind(dataset) == "samples":
+        return by_sample
+    may_lack = {*missing} if isinstance(missing, Mapping) else set()
+    # Copying holds the interpreter lock. If threads took it from each other every few milliseconds,
+    # a batch would take 1.5 times as long, so only one thread copies at a time.
+    turn = threading.Lock()
+
+    def by_field(indexes: Sequence[int]) -> Batch:
+        batch = dataset.gather_fields(indexes, pools, turn)
+        if batch is not None and batch.keys() >= may_lack:
+            return batch
+        # The samples have different fields: each gets what it lacks, or it is an error.
+        batch = by_sample(indexes)
+        if _kind(dataset) == "raw":
+            for name, column in batch.items():
+                if all(isinstance(each, bytes | memoryview) for each in column):
+                    batch[name] = Ragged.of([np.frombuffer(each, np.uint8) for each in column])
+        labels = {"__key__", "__index__"}
+        return {name: batch[name] for name in batch if name in labels or name[:2] != "__"}
+
+    return by_field
 
 
 def useful_threads(dataset: Any, collate_fn: object) -> int:
@@ -97,68 +138,6 @@ class Pools:
     def __reduce__(self) -> tuple[type[Pools], tuple[()]]:
         # Memory is not pickled.
         return Pools, ()
-
-
-class _SampleBatches:
-    """Makes a batch by reading its samples and collating them."""
-
-    def __init__(self, dataset: Any, collate_fn: Callable[[list[Any]], Batch]) -> None:
-        self._dataset = dataset
-        self._read = getattr(dataset, "__getitems__", None) or self._read_each
-        self._collate_fn = collate_fn
-
-    def __call__(self, indexes: Sequence[int]) -> Batch:
-        samples = self._read(indexes)
-        with counted_as("collate"):
-            try:
-                return self._collate_fn(samples)
-            except Exception as error:
-                if samples:
-                    note_missing_dot(error, samples[0])
-                error.add_note(f"while collating samples {[*indexes]}")
-                raise
-
-    def _read_each(self, indexes: Sequence[int]) -> list[Any]:
-        samples = []
-        for index in indexes:
-            try:
-                samples.append(self._dataset[index])
-            except Exception as error:
-                error.add_note(f"while reading sample {index}")
-                raise
-        return samples
-
-
-class _FieldBatches:
-    """Makes a batch field by field."""
-
-    def __init__(
-        self,
-        dataset: SampleSequence,
-        by_sample: _SampleBatches,
-        pools: Pools,
-        missing: Missing,
-    ) -> None:
-        self._dataset = dataset
-        self._by_sample = by_sample
-        self._pools = pools
-        self._may_lack = missing.keys() if isinstance(missing, Mapping) else ()
-        # Copying holds the interpreter lock. If threads took it from each other every few
-        # milliseconds, a batch would take 1.5 times as long, so only one thread copies at a time.
-        self._turn = threading.Lock()
-
-    def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
-        batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
-        if batch is not None and batch.keys() >= {*self._may_lack}:
-            return batch
-        # The samples have different fields: each gets what it lacks, or it is an error.
-        batch = self._by_sample(indexes)
-        if _kind(self._dataset) == "raw":
-            for name, column in batch.items():
-                if all(isinstance(each, bytes | memoryview) for each in column):
-                    batch[name] = Ragged.of([np.frombuffer(each, np.uint8) for each in column])
-        labels = {"__key__", "__index__"}
-        return {name: batch[name] for name in batch if name in labels or name[:2] != "__"}
 
 
 class BufferPool:
