@@ -39,7 +39,6 @@ __all__ = [
 Stage = Literal["draw", "wait", "use", "storage", "decode", "read", "collate", "convert"]
 
 Item = TypeVar("Item")
-Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 _IN_THREADS: tuple[Stage, ...] = ("storage", "decode", "read", "collate", "convert")
@@ -227,42 +226,6 @@ class _BatchClock:
         self._since, self._stage = now, stage
         return before
 
-    @contextmanager
-    def within(self, stage: Stage) -> Iterator[None]:
-        """Count the `with` block for a stage."""
-        before = self.enter(stage)
-        try:
-            yield
-        finally:
-            self.enter(before)
-
-    def each(self, stage: Stage, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items; the time in which they are made counts for a stage."""
-        iterator = iter(items)
-        while True:
-            before = self.enter(stage)
-            try:
-                item = next(iterator, _END)
-            finally:
-                self.enter(before)
-            if item is _END:
-                return
-            yield item  # type: ignore[misc]  # no item of the caller's is the end
-
-    def timing(
-        self, stage: Stage, function: Callable[[Given], Result]
-    ) -> Callable[[Given], Result]:
-        """Return a function whose time counts for a stage."""
-
-        def timed(given: Given) -> Result:
-            before = self.enter(stage)
-            try:
-                return function(given)
-            finally:
-                self.enter(before)
-
-        return timed
-
     def stop(self) -> None:
         """End the batch: add what it took to the statistics."""
         self.enter(self._stage)
@@ -270,11 +233,19 @@ class _BatchClock:
             self._stats.add_time(stage, seconds, max(0.0, cpu_seconds))
 
 
-_END = object()
 _NOT_COUNTED = nullcontext()
 
 # The clock of the batch that a thread is making; None if nobody asked for statistics.
 _CLOCK: ContextVar[_BatchClock | None] = ContextVar("wids_batch_clock", default=None)
+
+
+@contextmanager
+def _counted_by(clock: _BatchClock, stage: Stage) -> Iterator[None]:
+    before = clock.enter(stage)
+    try:
+        yield
+    finally:
+        clock.enter(before)
 
 
 def counted_as(stage: Stage) -> AbstractContextManager[None]:
@@ -290,7 +261,7 @@ def counted_as(stage: Stage) -> AbstractContextManager[None]:
     1
     """
     clock = _CLOCK.get()
-    return _NOT_COUNTED if clock is None else clock.within(stage)
+    return _NOT_COUNTED if clock is None else _counted_by(clock, stage)
 
 
 def is_counted() -> bool:
@@ -301,7 +272,22 @@ def is_counted() -> bool:
 def counted_each(stage: Stage, items: Iterable[Item]) -> Iterable[Item]:
     """Return items whose making counts for a stage, if the current batch is counted."""
     clock = _CLOCK.get()
-    return items if clock is None else clock.each(stage, items)
+    if clock is None:
+        return items
+
+    def each() -> Iterator[Item]:
+        iterator = iter(items)
+        while True:
+            before = clock.enter(stage)
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                clock.enter(before)
+            yield item
+
+    return each()
 
 
 def counted_apart(
@@ -320,8 +306,15 @@ def counted_apart(
     clock = _CLOCK.get()
     if clock is None:
         return fields, decode
-    touched = map(_touched, fields) if mapped else fields
-    return clock.each("storage", touched), clock.timing("decode", decode)
+
+    def decoded(item: Item) -> Result:
+        before = clock.enter("decode")  # a context manager would take longer than a small field
+        try:
+            return decode(item)
+        finally:
+            clock.enter(before)
+
+    return counted_each("storage", map(_touched, fields) if mapped else fields), decoded
 
 
 def touch_if_counted(fields: Windows) -> None:
@@ -330,10 +323,9 @@ def touch_if_counted(fields: Windows) -> None:
     Args:
         fields: Fields that will be used as soon as this returns.
     """
-    clock = _CLOCK.get()
-    if clock is None or not len(fields.sizes):
+    if not is_counted() or not len(fields.sizes):
         return
-    with clock.within("storage"):
+    with counted_as("storage"):
         if int(fields.sizes.max()) <= _PAGE_NBYTES:
             fields.copy(0, int(fields.sizes.min()))  # in a fraction of the time of single views
         else:
