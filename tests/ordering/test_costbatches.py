@@ -231,8 +231,8 @@ def test_batches_by_cost_are_pinned():
     padded, packed = (
         list(make_batches(0, 1, 9, dataset, costs, pack=pack)) for pack in (False, True)
     )
-    assert padded == [[8], [11, 3], [7, 10], [9, 1, 4, 0], [6, 2, 5]]
-    assert packed == [[11, 3, 0], [7, 10, 5], [1, 4], [6, 2, 9, 8]]
+    assert padded == [[8], [7, 11], [3, 6], [5, 1, 0, 4], [2, 10, 9]]
+    assert packed == [[7, 11, 4], [3, 6, 9], [1, 0], [2, 10, 5, 8]]
 
 
 def test_samples_of_equal_cost_come_from_all_shards():

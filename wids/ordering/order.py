@@ -12,12 +12,13 @@ From the whole to the parts:
 2. Streams. The line is cut into streams of equal length, one for the ranks of each node. Position
    `p` of the epoch is position `p // streams` of stream `p % streams`. With "contiguous" and
    "fixed", a stream has the same chunks in each epoch, in a new order.
-3. Sequences. The chunks of a stream are divided into `interleave` sequences of about equal length,
+3. Sequences. The chunks of a stream are dealt to `interleave` sequences of about equal length,
    which are read side by side, each chunk by chunk. So at any time, a stream is in one chunk of
    each sequence.
 4. Blocks. A stream is cut into blocks of up to 64 positions for each sequence. A formula says how
    far each sequence is before block `i`; hence any block is found without those before it.
-5. Rounds. A block is read in rounds of one sample of each sequence, and each round is shuffled.
+5. Rounds. A block is read in rounds of one sample of each sequence, and each round is shuffled. (A
+   stream of less than four blocks is shuffled as a whole.)
 6. In a chunk, a permutation whose key is that of the chunk gives the sample.
 7. Ranks. Each step takes as many adjacent positions as there are ranks, and gives them to the ranks
    stream by stream.
@@ -40,6 +41,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wids.ordering.permute import (
     GOLDEN,
@@ -66,11 +68,13 @@ PARTITIONS = ("contiguous", "fixed", "global", "uniform")
 MOST_CHUNKS = 1 << 24  # their tables take 400 MB
 
 # Purposes of the keys that are derived from a seed.
-_LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
+_LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL, _SEQUENCES = range(1, 7)
 # Most positions of a block for each sequence. The more, the faster where many ranks share a stream.
 _ELEMENTS = 64
 # A block is this part of a chunk at most, so that few have the ends of two chunks.
 _PART_OF_CHUNK = 16
+_LEVELS = (1 << 16) - 1  # of sizes
+_FEWEST_BLOCKS = 4  # of a stream that is read in blocks
 # Of the rows of a block, between the columns of two rounds. Multiples of it are spread evenly.
 _GOLDEN_SECTION = 0.618
 # Blocks for each position of which a table is made, if all blocks between are in it.
@@ -208,12 +212,14 @@ class Interleave:
 
     so that all sequences begin and end together, and each is ahead of its even share by its lead
     in between. A block takes `x_s(i + 1) - x_s(i)` elements of each of its `k` sequences, and lays
-    them out in `k` rows of equal length. Each column is a round, which has every sequence about
-    once; the columns are read at steps of 0.618 rows, so that adjacent elements come far apart.
-    A block with four elements of `a`, three of `b` and four of `c`:
+    them out in `k` rows. Each column is a round, which has every sequence about once; the columns
+    are read at steps of 0.618 rows, so that adjacent elements come far apart. Rounds begin at
+    multiples of `k`, so two blocks may share one: the last column of a block has its first rows
+    only, and the first column of the next block the others. The first block, with four elements of
+    `a`, three of `b` and four of `c`:
 
-        in rows     a0 a1 a2 a3 | b0 b1 b2 c0 | c1 c2 c3
-        in rounds   a0 b0 c1 | a3 c0 c2 | a2 b2 c3 | a1 b1
+        in rows     a0 a1 a2 a3 | b0 b1 b2 c0 | c1    c2 c3
+        in rounds   a0 b0 c1 | a3 c0 c3 | a2 b2 c2 | a1 b1
 
     Args:
         bounds: Where each piece begins in the line, and where the last one ends; int64.
@@ -265,8 +271,9 @@ class Interleave:
     def at(self, positions: Integers) -> tuple[Integers, Integers]:
         """Return the piece of each position, and the offset in that piece."""
         if self._key is None or self._lengths.size == 1 or not positions.size:
-            pieces = np.searchsorted(self._bounds, positions, side="right") - 1
-            return pieces, positions - self._bounds[pieces]
+            return self._in_line(positions)
+        if self.num_blocks < _FEWEST_BLOCKS:
+            return self._in_line(permute(positions, self.total, self._key))
         # Ranks take every so many positions, so those of a round are shuffled.
         bits = (self._lengths.size - 1).bit_length()
         positions = shuffle_windows(positions, self.total, bits, self._key)
@@ -276,13 +283,17 @@ class Interleave:
             pieces[part], offsets[part] = self._in_blocks(positions[part])
         return pieces, offsets
 
+    def _in_line(self, positions: Integers) -> tuple[Integers, Integers]:
+        pieces = np.searchsorted(self._bounds, positions, side="right") - 1
+        return pieces, positions - self._bounds[pieces]
+
     def _in_blocks(self, positions: Integers) -> tuple[Integers, Integers]:
         """Return piece and offset of shuffled positions, by a table of the blocks around them."""
         k = self._lengths.size
         taken = self._taken(self._blocks_around(positions))
         begins = taken.sum(1)
         rows = np.searchsorted(begins, positions, side="right") - 1
-        places = _in_rounds(positions - begins[rows], rows, np.diff(begins), k)
+        places = _in_rounds(positions, rows, begins, k)
         # A cell is what a block takes of a sequence; its number is guessed, since most of a block
         # have about the same size.
         firsts = _running_total(np.diff(taken, axis=0).ravel())
@@ -311,39 +322,35 @@ class Interleave:
         return np.unique((guess[:, None] + near).clip(0, self.num_blocks))
 
 
-def _in_rounds(numbers: Integers, blocks: Integers, sizes: Integers, k: int) -> Integers:
-    """Return the element of a block that comes at each number of its order in rounds.
+def _in_rounds(positions: Integers, blocks: Integers, begins: Integers, k: int) -> Integers:
+    """Return the element of its block that comes at each position, if a block is read in rounds.
 
     Args:
-        numbers: Numbers of positions in their blocks.
+        positions: Positions.
         blocks: Block of each.
-        sizes: Elements of each block.
+        begins: Where each block begins, and where the last one ends.
         k: Rows of a block.
     """
-    widths = -(-sizes // k)
+    first_rounds = begins[:-1] // k
+    widths = (begins[1:] - 1) // k - first_rounds + 1
     # Distance of successive columns; it has no factor in common with the width, so all come.
     steps = (widths * _GOLDEN_SECTION).astype(np.int64)
     (common,) = np.nonzero(np.gcd(steps, widths) > 1)
     while common.size:
         steps[common] += 1
         common = common[np.gcd(steps[common], widths[common]) > 1]
-    sizes, widths, steps = sizes[blocks], widths[blocks], steps[blocks]
-    elements = _in_columns(numbers, k, widths, steps)
-    # The last row may be shorter: an element beyond the end is permuted again.
-    (astray,) = np.nonzero(elements >= sizes)
-    while astray.size:
-        elements[astray] = _in_columns(elements[astray], k, widths[astray], steps[astray])
-        astray = astray[elements[astray] >= sizes[astray]]
+    last_columns = widths - steps
+    first_rows, last_rows = begins[:-1] % k, (begins[1:] - 1) % k
+    rounds = positions // k
+    rows = positions - rounds * k
+    columns = (rounds - first_rounds[blocks]) * steps[blocks]
+    columns -= (columns / widths[blocks]).astype(np.int64) * widths[blocks]
+    # Less the elements that rows up to this one lack in the first round and in the last one.
+    lacking: Integers = np.minimum(rows + 1, first_rows[blocks])
+    lacking += np.maximum(rows - last_rows[blocks] - 1, 0)
+    lacking += (rows > last_rows[blocks]) & (columns > last_columns[blocks])
+    elements: Integers = rows * widths[blocks] + columns - lacking
     return elements
-
-
-def _in_columns(numbers: Integers, k: int, widths: Integers, steps: Integers) -> Integers:
-    """Return the element of `k` rows at each number, if columns are read at steps."""
-    columns = numbers // k
-    rows = numbers - columns * k
-    columns *= steps
-    columns -= (columns / widths).astype(np.int64) * widths
-    return rows * widths + columns
 
 
 class EpochOrder:
@@ -457,24 +464,22 @@ class _Stream:
 
     def __init__(self, order: EpochOrder, number: int, firsts: Integers, sizes: Integers) -> None:
         spec = order.spec
-        self._firsts, self._sizes, bounds = firsts, sizes, _running_total(sizes)
         self._key = derive_key(order.key, _SAMPLES) if spec.shuffle else None
-        # The first piece of each sequence. It has whole pieces, so no two sequences read one.
-        if not spec.shuffles_chunks:
-            starts = np.array([0, sizes.size])
-        elif sizes.size <= spec.interleave:
-            starts = np.arange(sizes.size + 1)
-        else:  # sequences of equal length begin with the nearest piece
-            cuts = bounds[-1] * np.arange(spec.interleave + 1) // spec.interleave
-            starts = np.searchsorted(bounds[:-1] + sizes / 2, cuts)
-            starts = starts[np.diff(starts, prepend=-1) > 0]
-        k = starts.size - 1
-        chunk = max(1, order.num_samples // max(1, order.chunks.sizes.size))
+        k = max(1, min(spec.interleave, sizes.size)) if spec.shuffles_chunks else 1
+        sequences = _dealt(sizes, k, derive_key(order.key, _SEQUENCES, number))
+        by_sequence = np.argsort(sequences, kind="stable")
+        self._firsts, self._sizes = firsts[by_sequence], sizes[by_sequence]
+        counts, bounds = np.bincount(sequences, minlength=k), _running_total(self._sizes)
+        starts = _running_total(counts)
         # Sequences come to their next chunks one after the other, over all streams, so that few
-        # shards are fetched at a time: by half a chunk they are ahead of the mean, or behind. A
-        # sequence of one chunk has no next one.
-        shifts = 2 * (np.arange(k) * spec.streams + number) + 1 - k * spec.streams
-        leads = shifts * chunk // (2 * k * spec.streams) * (np.diff(bounds[starts]) > chunk)
+        # shards are fetched at a time: by half a chunk they are ahead of the mean, or behind, each
+        # at an even distance from those of as many chunks. A sequence of one chunk has no next one.
+        chunk = max(1, order.num_samples // max(1, order.chunks.sizes.size))
+        first = int((counts == counts[0]).sum())
+        numbers = np.append(np.arange(first), np.arange(k - first)) * spec.streams + number
+        alike = np.repeat([first, k - first], [first, k - first]) * spec.streams
+        leads = (2 * numbers + 1 - alike) * chunk // (2 * alike)
+        leads *= np.diff(bounds[starts]) > chunk
         block = max(2 * k, min(_ELEMENTS * k, chunk // _PART_OF_CHUNK))
         key = derive_key(order.key, _BLOCKS, number)
         # They gain their leads while each goes through one chunk.
@@ -491,6 +496,32 @@ class _Stream:
         # Multiples of it lie far apart, which is all that `permute` needs of keys.
         keys = firsts.view(np.uint64) * GOLDEN + np.uint64(self._key)
         return firsts + permute(offsets, sizes, keys)
+
+
+def _dealt(sizes: Integers, k: int, key: int) -> NDArray[np.unsignedinteger[Any]]:
+    """Deal whole pieces to `k` sequences, so that no two sequences read one.
+
+    They are dealt to and fro, the largest first, so that the sequences are about equally long. The
+    first sequences, or the last ones, get one piece more; among equals, the order is random.
+
+    Args:
+        sizes: Samples of each piece.
+        k: Number of sequences.
+        key: Key of the random order.
+
+    Returns:
+        The sequence of each piece.
+    """
+    turns, rest = divmod(sizes.size, k)
+    first = k - rest if turns % 2 else rest
+    order = np.append(shuffled(first, key), first + shuffled(k - first, key))
+    # NumPy sorts numbers of 16 bits and less by digits, in a fraction of the time.
+    there = np.append(order, order[::-1]).astype(np.min_scalar_type(k))
+    levels = _LEVELS - sizes * _LEVELS // sizes.max(initial=1)
+    by_size = np.argsort(levels.astype(np.uint16), kind="stable")
+    sequences: NDArray[np.unsignedinteger[Any]] = np.empty(sizes.size, there.dtype)
+    sequences[by_size] = np.tile(there, turns // 2 + 1)[: sizes.size]
+    return sequences
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,12 @@ def shuffled(size: int, key: int) -> Integers:
     >>> shuffled(5, key=7).tolist()
     [4, 2, 0, 3, 1]
     """
-    # Different numbers have different hashes, so every way of sorting gives the same.
-    return np.argsort(derive_keys(key, np.arange(size, dtype=np.int64)))
+    hashes = derive_keys(key, np.arange(size, dtype=np.int64))
+    # Sorted by their upper 32 bits. NumPy sorts 16-bit numbers by digits, in a fraction of the
+    # time, and all stable sorts agree.
+    order = np.argsort((hashes >> _HALF_WORD).astype(np.uint16), kind="stable")
+    upper = (hashes >> np.uint64(48)).astype(np.uint16)
+    return order[np.argsort(upper[order], kind="stable")]
 
 
 def shuffle_windows(numbers: Integers, size: int, bits: int, key: int) -> Integers:
