@@ -7,18 +7,22 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from helpers.downloads import QUICK, tar_of
+from helpers.stores import aistore_gateway, use_s3
 from torch.utils.data import DataLoader
 
 import wids
+from wids.caching.cache import ShardCache
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
+from wids.fetching.storesettings import StoreSettings
 from wids.tools.check import check_dataset
 from wids.tools.creating import create_spec
 
@@ -277,3 +281,34 @@ def test_a_bucket_that_was_listed_is_asked_in_sql_and_checked(no_credentials: Pa
         assert check_dataset("s3://set/", workers=2).faults == []
         dataset = wids.open("s3://set/", remote="range", cache_dir=home / "cache")
         assert len(dataset.filter("sizes.bin > 0")) == 15
+
+
+def test_a_profile_may_name_its_endpoint(no_credentials: Path) -> None:
+    """`endpoint_url` of a profile counts, as for AWS's own tools; its bytes are kept apart."""
+    home = no_credentials
+    contents = [tar_of(3, seed=seed) for seed in (1, 2)]
+    servers = [guarded_server("set", {"train/a.tar": content}) for content in contents]
+    with servers[0] as first, servers[1] as second:
+        pair = {"one": first, "two": second}
+        write_profiles(home, pair)
+        profiles = [f"[profile {name}]\nendpoint_url = {pair[name][0]}\n" for name in pair]
+        (home / ".aws" / "config").write_text("".join(profiles))
+        for name, content in zip(pair, contents, strict=True):
+            store = {"profile": name, "region": "us-east-1"}
+            cache = ShardCache(home / "cache", store=StoreSettings.of(store, "store"))
+            assert cache.get("s3://set/train/a.tar").read_bytes() == content
+
+
+def test_a_public_bucket_gets_no_signature(
+    no_credentials: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`anonymous` sends no Authorization, although the environment has keys."""
+    client = use_s3(s3_endpoint, monkeypatch, "open")
+    client.put_object(Bucket="open", Key="a.tar", Body=tar_of(3), ACL="public-read")
+    with aistore_gateway(s3_endpoint) as gateway:
+        for anonymous in (False, True):
+            store = StoreSettings(endpoint=f"{gateway.url}/s3", anonymous=anonymous)
+            with closing(Fetcher(replace(QUICK, store=store))) as fetcher:
+                assert fetcher.read("s3://open/a.tar") == tar_of(3)
+    signatures = [signature for _, _, signature in gateway.requests]
+    assert [signature is None for signature in signatures] == [False, True]

@@ -464,9 +464,10 @@ class ShardCache:
             url: The URL.
             version: Text that differs between versions of the file.
         """
-        # A store without an endpoint, too, is not the one that the file of stores names.
+        # A store without an endpoint, too, is not the one that the file of stores names; its
+        # profile may name one.
         if self.store is not None and scheme_of(url) in {"s3", "s3a"}:
-            version = f"{version}\0{self.store.endpoint or ''}"
+            version = f"{version}\0{self.store.endpoint or self.store.profile or ''}"
         return Entry.of(self.cache_dir, url, version)
 
     def _entry_of_local(self, path: Path) -> Entry:

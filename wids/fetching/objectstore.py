@@ -212,13 +212,9 @@ class ObjectSource:
         profile = os.environ.get("AWS_PROFILE")
         if "AWS_ACCESS_KEY_ID" in os.environ:
             profile = None  # as for AWS's own tools
+        endpoint = None
         if settings is not None:
-            profile = settings.profile or profile
-            if settings.endpoint is not None:
-                # Both, since the second one may be set in the environment for another store.
-                config = {"endpoint": settings.endpoint, "aws_endpoint_url_s3": settings.endpoint}
-                plain = settings.endpoint.lower().startswith("http:")
-                options = {**options, "allow_http": plain}
+            endpoint, profile = settings.endpoint, settings.profile or profile
             if settings.region is not None:
                 config["region"] = settings.region
             if settings.profile is not None:
@@ -226,17 +222,25 @@ class ObjectSource:
             if settings.anonymous:
                 config["skip_signature"] = True
                 profile = None
+        credentials = None
+        if profile is not None:
+            credentials, endpoint_of_profile = _profile(bucket_url, profile)
+            endpoint = endpoint or endpoint_of_profile
+        if endpoint is not None:
+            # Both, since the second one may be set in the environment for another store.
+            config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
+            options = {**options, "allow_http": endpoint.lower().startswith("http:")}
         return S3Store(
             bucket_url.partition("://")[2],
             config=config,
             client_options=options,
             retry_config=_NO_RETRIES,
-            credential_provider=None if profile is None else _profile(bucket_url, profile),
+            credential_provider=credentials,
         )
 
 
-def _profile(bucket_url: str, name: str) -> Boto3CredentialProvider:
-    """Return what gets and renews the credentials of a profile in `~/.aws`.
+def _profile(bucket_url: str, name: str) -> tuple[Boto3CredentialProvider, str | None]:
+    """Return what gets and renews the credentials of a profile in `~/.aws`, and its endpoint.
 
     Raises:
         FetchError: There is no such profile, it has no credentials, or boto3 is missing.
@@ -250,7 +254,10 @@ def _profile(bucket_url: str, name: str) -> Boto3CredentialProvider:
             "pip install boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         ) from error
     try:
-        return Boto3CredentialProvider(boto3.Session(profile_name=name))
+        session = boto3.Session(profile_name=name)
+        endpoint: str = session.client("s3").meta.endpoint_url
+        is_aws = ".amazonaws.com" in endpoint  # else the profile or the environment names a store
+        return Boto3CredentialProvider(session), None if is_aws else endpoint
     except Exception as error:  # the library's errors have no common base
         raise FetchError(f"{bucket_url}: the profile {name!r} of ~/.aws: {error}") from error
 
