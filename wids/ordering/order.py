@@ -341,15 +341,16 @@ def _in_rounds(positions: Integers, blocks: Integers, begins: Integers, k: int) 
         common = common[np.gcd(steps[common], widths[common]) > 1]
     last_columns = widths - steps
     first_rows, last_rows = begins[:-1] % k, (begins[1:] - 1) % k
+    widths, last_rows = widths[blocks], last_rows[blocks]
     rounds = positions // k
     rows = positions - rounds * k
     columns = (rounds - first_rounds[blocks]) * steps[blocks]
-    columns -= (columns / widths[blocks]).astype(np.int64) * widths[blocks]
+    columns -= (columns / widths).astype(np.int64) * widths
     # Less the elements that rows up to this one lack in the first round and in the last one.
-    lacking: Integers = np.minimum(rows + 1, first_rows[blocks])
-    lacking += np.maximum(rows - last_rows[blocks] - 1, 0)
-    lacking += (rows > last_rows[blocks]) & (columns > last_columns[blocks])
-    elements: Integers = rows * widths[blocks] + columns - lacking
+    elements: Integers = rows * widths + columns
+    elements -= np.minimum(rows + 1, first_rows[blocks])
+    elements -= np.maximum(rows - last_rows - 1, 0)
+    elements -= (rows > last_rows) & (columns > last_columns[blocks])
     return elements
 
 
