@@ -160,6 +160,8 @@ def test_a_tile_that_cannot_be_read_says_why(
         assert colour == "rgb(163, 36, 43)"
         page.get_by_role("link", name="Dataset").click()
         page.get_by_text("missing", exact=True).wait_for()
+        # A server that ends breaks off what it has not answered, which the browser logs.
+        page.wait_for_load_state("networkidle")
 
 
 def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):
