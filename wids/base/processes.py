@@ -95,10 +95,10 @@ class BucketLibrary:
 
 
 def num_readers(urls: Iterable[str], workers: int | None = None) -> int | None:
-    """Return how many processes of `run_each` may read files: 1 for those of buckets after a fork.
+    """Return how many processes of `run_each` may read files; 1 if others cannot read buckets.
 
-    A fork does not copy the threads of obstore, so that once it was used here, as for a listing, no
-    forked process can use it.
+    A fork does not copy the threads of obstore. So after this process has used it, as for a
+    listing, no process that is forked from it can read a bucket.
 
     Args:
         urls: The files.
