@@ -1,11 +1,10 @@
 """Shards to download, limits of patience, and the files that a download leaves."""
 
 import hashlib
-import io
 import random
-import tarfile
 from dataclasses import replace
 
+from helpers.shards import tar_bytes
 from wids.caching.cache import ShardCache
 from wids.fetching.fetch import FetchPolicy
 
@@ -21,13 +20,7 @@ SEGMENTS = replace(QUICK, segment_nbytes=128 << 10)
 def tar_of(count: int, nbytes: int = 2000, seed: int = 0) -> bytes:
     """Write a tar with Python's tarfile: `count` members of random bytes."""
     source = random.Random(seed)
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for number in range(count):
-            member = tarfile.TarInfo(f"{number:04d}.bin")
-            member.size = nbytes
-            archive.addfile(member, io.BytesIO(source.randbytes(nbytes)))
-    return stream.getvalue()
+    return tar_bytes((f"{number:04d}.bin", source.randbytes(nbytes)) for number in range(count))
 
 
 # One request brings it.

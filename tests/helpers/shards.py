@@ -3,7 +3,7 @@
 import io
 import os
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -12,18 +12,31 @@ SHARED_DATA = Path(os.environ.get("WIDS_SHARED_DATA", REPOSITORY.parent / "share
 Sample = Mapping[str, str | bytes]
 
 
+def tar_bytes(
+    members: Iterable[tuple[str, bytes]],
+    tar_format: int = tarfile.USTAR_FORMAT,
+    mtime: float = 0,
+) -> bytes:
+    """Write members to a tar in memory with Python's tarfile, independently of the library."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tar_format) as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(content), mtime
+            archive.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
 def write_shard(
     path: Path, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT
 ) -> Path:
-    """Write samples as a shard with Python's tarfile, independently of the library."""
+    """Write samples as a shard with Python's tarfile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tar_format) as archive:
-        for sample in samples:
-            for extension, data in sample.items():
-                if extension == "__key__":
-                    continue
-                content = data.encode() if isinstance(data, str) else data
-                member = tarfile.TarInfo(f"{sample['__key__']}{extension}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+    members = [
+        (f"{sample['__key__']}{extension}", data.encode() if isinstance(data, str) else data)
+        for sample in samples
+        for extension, data in sample.items()
+        if extension != "__key__"
+    ]
+    path.write_bytes(tar_bytes(members, tar_format))
     return path

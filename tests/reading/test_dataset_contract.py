@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 
 import wids
 from wids.reading.samplesequence import is_near
@@ -64,12 +65,9 @@ class World:
         """Return the rows of a spec of shards on the server."""
         rows: list[dict[str, Any]] = []
         for path, nsamples in self.local():
-            name = Path(path).name
-            sidecar = Path(path + SIDECAR_SUFFIX).read_bytes()
-            self.server.put(name + SIDECAR_SUFFIX, sidecar)
-            data = Path(path).read_bytes()
-            url = self.server.put(name, data)
-            rows.append({"url": url, "nsamples": nsamples, "filesize": len(data)})
+            url = serve_shard(self.server, Path(path))
+            filesize = Path(path).stat().st_size
+            rows.append({"url": url, "nsamples": nsamples, "filesize": filesize})
         return rows
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.specimens import npy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,10 +110,7 @@ def test_only_the_parts_that_are_read_are_fetched(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
     """A read in the middle moves little, and a version exchanged meanwhile is an error."""
-    path = shard_of(tmp_path, DATA)
-    url = shard_server.put("a.tar", path.read_bytes())
-    wids.TarIndex.open(path).save(f"{path}.widx")
-    shard_server.put("a.tar.widx", Path(f"{path}.widx").read_bytes())
+    url = serve_shard(shard_server, shard_of(tmp_path, DATA))
     dataset = wids.ShardListDataset([(url, 2)], remote="range")
     with dataset.open_field(0, ".mp4") as file:
         file.seek(4 << 20)
@@ -136,11 +134,8 @@ def test_a_clip_moves_little_besides_its_frames(tmp_path: Path, shard_server: Sh
             output.mux(track.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
         output.mux(track.encode())
     data = stream.getvalue()
-    path = shard_of(tmp_path, data)
-    wids.TarIndex.open(path).save(f"{path}.widx")
-    for name in ("a.tar", "a.tar.widx"):
-        shard_server.put(name, (tmp_path / name).read_bytes())
-    dataset = wids.ShardListDataset([(f"{shard_server.url}/a.tar", 2)], remote="range")
+    url = serve_shard(shard_server, shard_of(tmp_path, data))
+    dataset = wids.ShardListDataset([(url, 2)], remote="range")
     for start, count in ((10.0, 16), (3.33, 40), (0.0, 5), (19.8, 16)):
         options = {"max_nbytes": 1 << 30, "start_seconds": start, "num_frames": count}
         expected, _ = wids.decode_video(data, **options)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.waiting import eventually
 
 import wids
-from wids.tar.sidecar import SIDECAR_SUFFIX
 
 NSAMPLES = 5
 NSHARDS = 3
@@ -21,14 +21,13 @@ Use = Callable[[wids.ShardListDataset], object]
 
 @pytest.fixture
 def folder(make_shard: Callable[..., Path], tmp_path: Path) -> Path:
-    """Write shards with sidecars into a folder."""
+    """Write shards into a folder."""
     for number in range(NSHARDS):
         samples = [
             {"__key__": f"{number}-{i}", ".txt": "x" * 3000, ".cls": str(i)}
             for i in range(NSAMPLES)
         ]
-        path = make_shard(f"shards/{number}.tar", samples)
-        wids.TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
+        make_shard(f"shards/{number}.tar", samples)
     return tmp_path / "shards"
 
 
@@ -98,10 +97,7 @@ def test_local_shards_are_let_go(folder: Path, tmp_path: Path, use: Use) -> None
 
 def serve(folder: Path, server: ShardServer) -> list[tuple[str, int]]:
     """Put shards and sidecars on a server; returns the rows of a spec."""
-    for path in sorted(folder.glob(f"*{SIDECAR_SUFFIX}")):
-        server.put(path.name, path.read_bytes())
-    paths = sorted(folder.glob("*.tar"))
-    return [(server.put(path.name, path.read_bytes()), NSAMPLES) for path in paths]
+    return [(serve_shard(server, path), NSAMPLES) for path in sorted(folder.glob("*.tar"))]
 
 
 @pytest.mark.usefixtures("no_collector")

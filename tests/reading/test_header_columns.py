@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from helpers.pictures import draw, save
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.specimens import tone
 
 import wids
-from wids.tar.sidecar import SIDECAR_SUFFIX
 
 WIDTHS = [20 + 7 * number for number in range(9)]
 NOISE = bytes(300_000)  # after the end of a picture, which readers pass over
@@ -52,10 +52,7 @@ def test_remote_shards_are_asked_for_headers_only(
     shard: Path, tmp_path: Path, shard_server: ShardServer
 ) -> None:
     """By range, a column takes a small part of the shard, and is right."""
-    wids.TarIndex.from_tar(shard).save(f"{shard}{SIDECAR_SUFFIX}")
-    url = shard_server.put("t.tar", shard.read_bytes())
-    sidecar = Path(f"{shard}{SIDECAR_SUFFIX}").read_bytes()
-    shard_server.put(f"t.tar{SIDECAR_SUFFIX}", sidecar)
+    url = serve_shard(shard_server, shard)
     dataset = wids.ShardListDataset([(url, 9)], remote="range", cache_dir=tmp_path / "cache")
     assert dataset[5:].column(".jpg", "width").tolist() == WIDTHS[5:]
     assert shard_server.nbytes < shard.stat().st_size / 4

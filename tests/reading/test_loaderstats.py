@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import Request, ShardServer
+from helpers.serving import serve_shard
 
 import wids
 from wids.reading.loaderstats import LoaderStats, Stage
@@ -175,9 +176,7 @@ def test_a_slow_decoder_counts_as_decoding(slow: Callable[[str], Any], shard: st
 @pytest.fixture
 def slow_server(shard: str, shard_server: ShardServer) -> tuple[list[dict[str, Any]], list[float]]:
     """Serve the shard, slowly, and its sidecar: the spec, and how long each answer was held."""
-    wids.TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
-    url = shard_server.put("s.tar", Path(shard).read_bytes())
-    shard_server.put(f"s.tar{SIDECAR_SUFFIX}", Path(f"{shard}{SIDECAR_SUFFIX}").read_bytes())
+    url = serve_shard(shard_server, Path(shard))
     held: list[float] = []
 
     def hold(request: Request) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import Faults, Request, ShardServer
+from helpers.serving import serve_shard
 from helpers.specimens import npy
 from helpers.waiting import eventually
 from torch.utils.data import DataLoader
@@ -23,7 +24,6 @@ from wids import Loader, ShardListDataset, TarIndex
 from wids.base.threads import DaemonThreadPool
 from wids.errors import WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.tar.sidecar import SIDECAR_SUFFIX
 
 NUM_SHARDS, PER_SHARD, NBYTES = 5, 32, 4000
 PREFETCHING = ("wids-prefetch",)
@@ -32,7 +32,7 @@ PATIENCE = FetchPolicy(backoff_seconds=0.0, attempts=3)
 
 @pytest.fixture
 def shards(make_shard: Callable[..., Path]) -> list[Path]:
-    """Make shards of random fields, and their sidecars."""
+    """Make shards of random fields."""
     paths = []
     for number in range(NUM_SHARDS):
         rng = random.Random(number)
@@ -40,9 +40,7 @@ def shards(make_shard: Callable[..., Path]) -> list[Path]:
             {"__key__": f"{number}/{i:03d}", ".bin": rng.randbytes(NBYTES), ".cls": str(i)}
             for i in range(PER_SHARD)
         ]
-        path = make_shard(f"{number}.tar", samples)
-        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
-        paths.append(path)
+        paths.append(make_shard(f"{number}.tar", samples))
     return paths
 
 
@@ -52,10 +50,8 @@ def remote(shards: list[Path], shard_server: ShardServer) -> Iterator[Callable[.
     opened: list[ShardListDataset] = []
     rows = []
     for path in shards:
-        url = shard_server.put(path.name, path.read_bytes())
+        url = serve_shard(shard_server, path)
         rows.append({"url": url, "nsamples": PER_SHARD, "filesize": path.stat().st_size})
-        sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
-        shard_server.put(sidecar.name, sidecar.read_bytes())
 
     def open_remote(**options: Any) -> ShardListDataset:
         options = {"remote": "range", "transformations": "bytes", "cache_size": 20_000} | options
@@ -237,10 +233,7 @@ def test_columns_of_small_and_large_fields(
         for i in range(12)
     ]
     path = make_shard("a.tar", samples)
-    sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
-    TarIndex.from_tar(path).save(sidecar)
-    shard_server.put(sidecar.name, sidecar.read_bytes())
-    rows = [{"url": shard_server.put(path.name, path.read_bytes()), "nsamples": 12}]
+    rows = [{"url": serve_shard(shard_server, path), "nsamples": 12}]
     local = ShardListDataset([path], transformations="bytes")
     with ShardListDataset(rows, remote="range", transformations="bytes") as far:
         expected = list(map(plain, loader_of(local, 5)))

@@ -1,17 +1,18 @@
 """Samples of remote shards by byte range."""
 
 import errno
-import io
 import json
 import pickle
 import random
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
+from helpers.shards import tar_bytes
+from helpers.sidecarbytes import sidecar_of
 
 import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex
@@ -24,7 +25,7 @@ Open = Callable[..., ShardListDataset]
 
 @pytest.fixture
 def shards(make_shard: Callable[..., Path]) -> list[Path]:
-    """Make three shards of 20 samples with a large and a small field each, and their sidecars."""
+    """Make three shards of 20 samples with a large and a small field each."""
     paths = []
     for shard in range(3):
         rng = random.Random(shard)
@@ -32,9 +33,7 @@ def shards(make_shard: Callable[..., Path]) -> list[Path]:
             {"__key__": f"{shard}/{i:03d}", ".bin": rng.randbytes(20_000), ".cls": str(i)}
             for i in range(20)
         ]
-        path = make_shard(f"{shard}.tar", samples)
-        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
-        paths.append(path)
+        paths.append(make_shard(f"{shard}.tar", samples))
     return paths
 
 
@@ -43,12 +42,7 @@ def remote(shards: list[Path], shard_server: Any) -> Open:
     """Serve the shards with their sidecars; returns what opens them by range."""
 
     def open_remote(*, sidecars: bool = True, **options: Any) -> ShardListDataset:
-        for path in shards:
-            shard_server.put(path.name, path.read_bytes())
-            if sidecars:
-                sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
-                shard_server.put(sidecar.name, sidecar.read_bytes())
-        rows = [(f"{shard_server.url}/{path.name}", 20) for path in shards]
+        rows = [(serve_shard(shard_server, path, sidecar=sidecars), 20) for path in shards]
         return ShardListDataset(rows, **{"remote": "range", "transformations": "bytes"} | options)
 
     return open_remote
@@ -111,7 +105,7 @@ def test_the_spec_may_say_where_the_sidecar_lies(
 ) -> None:
     """`index` is used where it is given."""
     url = shard_server.put("a.tar", shards[0].read_bytes())
-    shard_server.put("elsewhere/x.widx", Path(f"{shards[0]}{SIDECAR_SUFFIX}").read_bytes())
+    shard_server.put("elsewhere/x.widx", sidecar_of(shards[0]))
     row = {"url": url, "nsamples": 20, "index": f"{shard_server.url}/elsewhere/x.widx"}
     spec = tmp_path / "set.json"
     spec.write_text(json.dumps([row]))
@@ -196,9 +190,7 @@ def test_commands_that_look_fetch_what_they_show(
     shards: list[Path], shard_server: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`wids show`, `cat` and `ls` of a remote shard with a sidecar leave the shard where it is."""
-    for path in (shards[0], Path(f"{shards[0]}{SIDECAR_SUFFIX}")):
-        shard_server.put(path.name, path.read_bytes())
-    url = f"{shard_server.url}/0.tar"
+    url = serve_shard(shard_server, shards[0])
     spec = shards[0].with_name("remote.json")
     spec.write_text(json.dumps({"shardlist": [{"url": url, "nsamples": 20}]}))
     for command, shown in (
@@ -222,9 +214,7 @@ def test_a_dataset_made_anew_brings_its_new_sidecars(
     """A new digest in the spec means a new sidecar, though its URL and the folder are the old."""
 
     def first_key(path: Path, md5sum: str) -> str:
-        url = shard_server.put("a.tar", path.read_bytes())
-        sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
-        shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecar.read_bytes())
+        url = serve_shard(shard_server, path.rename(path.with_name("a.tar")))
         spec = [{"url": url, "nsamples": 20, "md5sum": md5sum}]
         with ShardListDataset(
             spec, remote="range", transformations="bytes", cache_dir=tmp_path / "cache"
@@ -244,12 +234,7 @@ def exchange(shards: list[Path], shard_server: Any, make_shard: Callable[..., Pa
         samples = [
             {"__key__": f"n{i}", ".bin": bytes([i]) * 900, ".cls": "n"} for i in range(count)
         ]
-        path = make_shard("new.tar", samples)
-        shard_server.put("0.tar", path.read_bytes())
-        if sidecar:
-            kept = Path(f"{path}{SIDECAR_SUFFIX}")
-            TarIndex.from_tar(path).save(kept)
-            shard_server.put(f"0.tar{SIDECAR_SUFFIX}", kept.read_bytes())
+        serve_shard(shard_server, make_shard("new/0.tar", samples), sidecar=sidecar)
 
     return put_another
 
@@ -283,17 +268,6 @@ def test_a_kept_sidecar_that_no_longer_fits_is_fetched_anew(
     assert shard.read_part(3, ".bin", 5, 7) == bytes([3, 3])
 
 
-def apart(names: list[str]) -> bytes:
-    """Return a tar whose samples have their members apart, each as large as any other."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = len(b"abc")
-            archive.addfile(member, io.BytesIO(b"abc"))
-    return stream.getvalue()
-
-
 @pytest.mark.parametrize("place", [2, 5], ids=["in place of another file", "at the end"])
 @pytest.mark.filterwarnings("default::wids.WidsWarning")
 def test_a_field_that_lies_apart_and_that_the_sidecar_lacks_is_noticed(
@@ -301,7 +275,10 @@ def test_a_field_that_lies_apart_and_that_the_sidecar_lacks_is_noticed(
 ) -> None:
     """With `grouping="shard"`, an outdated sidecar of a shard of the same size hides no field."""
     names = ["0.jpg", "1.jpg", "README", "0.cls", "1.cls"]
-    old, new = apart(names), apart([*names[:place], "0.seg", *names[place + 1 :]])
+    old, new = (
+        tar_bytes((name, b"abc") for name in each)
+        for each in (names, [*names[:place], "0.seg", *names[place + 1 :]])
+    )
     assert len(old) == len(new)
     (tmp_path / "a.tar").write_bytes(old)
     sidecar = tmp_path / f"a.tar{SIDECAR_SUFFIX}"

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from helpers.cacheprocesses import LONG
 from helpers.server import Faults, ShardServer
+from helpers.shards import tar_bytes
+from helpers.sidecarbytes import sidecar_of as sidecar_at
 
-from wids import ShardListDataset, TarIndex
+from wids import ShardListDataset
 from wids.browse.fieldreader import FieldReader
 from wids.errors import (
     FetchError,
@@ -56,22 +58,14 @@ def files_of(
     tar_format: int = tarfile.USTAR_FORMAT,
 ) -> bytes:
     """Write a shard of these members, all of one size."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tar_format) as archive:
-        for name in members:
-            member = tarfile.TarInfo(name)
-            member.size = nbytes
-            archive.addfile(member, io.BytesIO(content(version, name, nbytes)))
-    return stream.getvalue()
+    return tar_bytes(((name, content(version, name, nbytes)) for name in members), tar_format)
 
 
 def sidecar_of(tar: bytes, folder: Path) -> bytes:
     """Return the sidecar of a shard."""
     path = folder / f"{hashlib.md5(tar).hexdigest()}.tar"
     path.write_bytes(tar)
-    sidecar = path.with_suffix(".widx")
-    TarIndex.from_tar(path).save(sidecar)
-    return sidecar.read_bytes()
+    return sidecar_at(path)
 
 
 @pytest.fixture

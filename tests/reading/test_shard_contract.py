@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.server import Faults, ShardServer
+from helpers.serving import serve_shard
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
@@ -19,8 +20,7 @@ from wids.reading.shardopener import ShardOpener
 from wids.specs.sources import load_spec
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import ReadableShard, Shard
-from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
-from wids.tar.tarindex import TarIndex
+from wids.tar.sidecar import IndexRules
 from wids.tools.packing import write_pack
 
 RULES = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
@@ -47,8 +47,7 @@ def open_by_position(path: Path, _: ShardServer) -> ReadableShard:
 
 
 def open_remote(path: Path, server: ShardServer, *, by_range: bool) -> ReadableShard:
-    server.put(path.name + SIDECAR_SUFFIX, Path(f"{path}{SIDECAR_SUFFIX}").read_bytes())
-    url = server.put(path.name, path.read_bytes())
+    url = serve_shard(server, path)
     return ShardOpener(ShardCache(), RULES, by_range).open(ShardRef(url))[0]
 
 
@@ -89,9 +88,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWar
 def shard(
     request: pytest.FixtureRequest, make_shard: Callable[..., Path], shard_server: ShardServer
 ) -> ReadableShard:
-    """Write a shard with its sidecar by Python's tarfile, and open it in one of the ways."""
+    """Write a shard by Python's tarfile, and open it in one of the ways."""
     path = make_shard("a.tar", SAMPLES)
-    TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
     opened: ReadableShard = request.param(path, shard_server)
     return opened
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard
 
 import wids
 from wids.reading.shardlist import ShardList
-from wids.tar.sidecar import SIDECAR_SUFFIX
 
 LENGTHS = [3, 0, 2]
 SAMPLES = [
@@ -23,11 +23,10 @@ Open = Callable[..., ShardList]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write three shards with their sidecars."""
+    """Write three shards."""
     start = 0
     for number, length in enumerate(LENGTHS):
-        path = write_shard(tmp_path / f"{number}.tar", SAMPLES[start : start + length])
-        wids.TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
+        write_shard(tmp_path / f"{number}.tar", SAMPLES[start : start + length])
         start += length
     return tmp_path
 
@@ -40,10 +39,7 @@ def open_dataset(request: pytest.FixtureRequest, folder: Path, shard_server: Sha
         paths = [folder / f"{number}.tar" for number in range(3)]
         urls = [str(path) for path in paths]
         if request.param != "local":
-            urls = [shard_server.put(path.name, path.read_bytes()) for path in paths]
-            for path in paths:
-                name = path.name + SIDECAR_SUFFIX
-                shard_server.put(name, path.with_name(name).read_bytes())
+            urls = [serve_shard(shard_server, path) for path in paths]
         return [
             {"url": url, "nsamples": length, "filesize": path.stat().st_size, "author": "me"}
             for path, url, length in zip(paths, urls, LENGTHS, strict=True)

@@ -1,19 +1,19 @@
 """A dataset reads one version of each shard; another one is an error that names both."""
 
-import io
 import pickle
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.server import Faults, ShardServer
+from helpers.serving import serve_shard
+from helpers.shards import tar_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
-from wids import ShardCache, ShardChangedError, ShardListDataset, TarIndex
+from wids import ShardCache, ShardChangedError, ShardListDataset
 from wids.base.shardversion import Version
 from wids.reading.datasetshards import ShardVersions
 from wids.specs.sources import load_spec
@@ -26,13 +26,9 @@ FACT = st.sampled_from(["a", "b", None])
 
 def shard(letter: str, *, names: str = "k") -> bytes:
     """Write a shard whose fields hold one letter; two of them differ in nothing else."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for number in range(NSAMPLES):
-            member = tarfile.TarInfo(f"{names}{number}.txt")
-            member.size = 2_000
-            archive.addfile(member, io.BytesIO(letter.encode() * 2_000))
-    return stream.getvalue()
+    return tar_bytes(
+        (f"{names}{number}.txt", letter.encode() * 2_000) for number in range(NSAMPLES)
+    )
 
 
 @pytest.fixture
@@ -40,13 +36,9 @@ def put(shard_server: ShardServer, tmp_path: Path) -> Callable[..., None]:
     """Returns what serves a shard under a name, with its sidecar if that is wanted."""
 
     def serve(name: str, tar: bytes, *, sidecar: bool = True) -> None:
-        shard_server.put(f"{name}.tar", tar)
-        if sidecar:
-            path = tmp_path / f"{name}.tar"
-            path.write_bytes(tar)
-            TarIndex.from_tar(path).save(tmp_path / "made.widx")
-            image = (tmp_path / "made.widx").read_bytes()
-            shard_server.put(f"{name}.tar{SIDECAR_SUFFIX}", image)
+        path = tmp_path / f"{name}.tar"
+        path.write_bytes(tar)
+        serve_shard(shard_server, path, sidecar=sidecar)
 
     return serve
 

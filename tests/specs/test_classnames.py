@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
 from wids.specs.classnames import find_class_names, parse_class_names
-from wids.tar.tarindex import TarIndex
 from wids.tools.exporters import export_files
 
 
@@ -168,9 +168,7 @@ def test_a_server_is_asked_once_and_only_for_what_shows_a_class(
     """Each file is requested once in a folder, and none for samples and filters without a class."""
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
     shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "x", ".json": '{"n": 1}'}])
-    shard_server.put("a.tar", shard.read_bytes())
-    TarIndex.from_tar(shard).save(tmp_path / "a.widx")
-    shard_server.put("a.tar.widx", (tmp_path / "a.widx").read_bytes())
+    serve_shard(shard_server, shard)
     spec = {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
     url = shard_server.put("spec.json", json.dumps(spec).encode())
 

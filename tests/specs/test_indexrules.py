@@ -1,11 +1,10 @@
 """The rules by which shards are read: kept in a spec, and the same for all that are merged."""
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
+from helpers.shards import tar_bytes
 
 import wids
 from wids.cli import main
@@ -15,11 +14,8 @@ from wids.errors import SpecError, WidsError
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a shard whose samples are scattered, and whose keys have dots, in the working folder."""
-    with tarfile.open(tmp_path / "s.tar", "w") as tar:
-        for name in ("a.v1.txt", "b.v1.txt", "a.v1.cls", "b.v1.cls"):
-            member = tarfile.TarInfo(name)
-            member.size = 1
-            tar.addfile(member, io.BytesIO(b"7"))
+    names = ("a.v1.txt", "b.v1.txt", "a.v1.cls", "b.v1.cls")
+    (tmp_path / "s.tar").write_bytes(tar_bytes((name, b"7") for name in names))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from helpers.server import ShardServer
+from helpers.sidecarbytes import sidecar_of
 from helpers.stores import Hub, use_s3
 
 import wids
 from wids.errors import FetchError, IntegrityError, SpecError, WidsWarning
 from wids.specs.sources import find_shards, load_spec
-from wids.tar.tarindex import TarIndex
 
 Put = Callable[[str, bytes], str]
 
@@ -38,8 +38,7 @@ def shard(make_shard: Callable[..., Path]) -> Callable[..., tuple[bytes, bytes]]
     def make(name: str, count: int = 2, suffix: str = ".txt") -> tuple[bytes, bytes]:
         samples = [{"__key__": f"{name}{i}", suffix: f"{name} {i}"} for i in range(count)]
         path = make_shard(f"{name}-made.tar", samples)
-        TarIndex.from_tar(path).save(sidecar := path.with_suffix(".widx"))
-        return path.read_bytes(), sidecar.read_bytes()
+        return path.read_bytes(), sidecar_of(path)
 
     return make
 

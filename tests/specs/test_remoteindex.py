@@ -1,6 +1,5 @@
 """Indexes of remote shards: made from their headers, from sidecars, kept in another place."""
 
-import io
 import json
 import random
 import tarfile
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.downloads import QUICK
 from helpers.server import Faults, ShardServer
+from helpers.shards import tar_bytes
 from helpers.stores import Hub
 
 import wids
@@ -27,14 +27,12 @@ LARGE = {".jpg": 100_000, ".cls": 1}
 def tar_of(count: int, sizes: dict[str, int], tar_format: int = tarfile.USTAR_FORMAT) -> bytes:
     """Write a tar of samples with Python's tarfile."""
     blob = random.Random(0).randbytes(max(sizes.values()))
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tar_format) as archive:
-        for number in range(count):
-            for extension, nbytes in sizes.items():
-                member = tarfile.TarInfo(f"{number:06d}{extension}")
-                member.size, member.mtime = nbytes, 1.5
-                archive.addfile(member, io.BytesIO(blob[:nbytes]))
-    return stream.getvalue()
+    members = [
+        (f"{number:06d}{extension}", blob[:nbytes])
+        for number in range(count)
+        for extension, nbytes in sizes.items()
+    ]
+    return tar_bytes(members, tar_format, mtime=1.5)
 
 
 def local_index(folder: Path, data: bytes, **rules: Any) -> TarIndex:
@@ -95,13 +93,8 @@ def test_headers_ahead_of_the_scan_change_nothing(
         if inner == "random bytes"
         else tar_of(1, {".a": 95_000})
     )
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for number in range(500):
-            member = tarfile.TarInfo(f"{number}.bin")
-            member.size = len(blob)
-            archive.addfile(member, io.BytesIO(blob))
-    url = shard_server.put("a.tar", data := stream.getvalue())
+    data = tar_bytes((f"{number}.bin", blob) for number in range(500))
+    url = shard_server.put("a.tar", data)
     record = index_shard(url, index_dir=tmp_path / "index")
     assert TarIndex.load(record.entry["index"]).digest == local_index(tmp_path, data).digest
     assert len(shard_server.requests) < 700

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.archives import base_256, field, link, sized
+from helpers.shards import tar_bytes
 from helpers.tarbytes import END, header, member, pax, repair_checksum
 from helpers.tarfuzz import tarfiles
 from hypothesis import HealthCheck, given, settings
@@ -72,13 +73,13 @@ SHARDS = {
 def test_members_equal_tarfile(tmp_path, tar_format, sizes, mtime):
     """Small members, large ones, whose data is skipped, and both in turn are read as by tarfile."""
     path = tmp_path / "many.tar"
-    with tarfile.open(path, "w", format=tar_format) as archive:
-        for i, size in enumerate(SHARDS[sizes]):
-            info = tarfile.TarInfo(f"train/{i:0{i % 7 + 1}}.{'jpg' if i % 2 else 'cls'}")
-            if size >= 20_000 and i % 9 == 0 and tar_format != tarfile.USTAR_FORMAT:
-                info.name = f"{'long' * 40}/{i}.bin"
-            info.size, info.mtime = size, mtime
-            archive.addfile(info, io.BytesIO(bytes(size)))
+    members = []
+    for i, size in enumerate(SHARDS[sizes]):
+        name = f"train/{i:0{i % 7 + 1}}.{'jpg' if i % 2 else 'cls'}"
+        if size >= 20_000 and i % 9 == 0 and tar_format != tarfile.USTAR_FORMAT:
+            name = f"{'long' * 40}/{i}.bin"
+        members.append((name, bytes(size)))
+    path.write_bytes(tar_bytes(members, tar_format, mtime))
     found = listed(scan_tar(path))
     assert found == tarfiles(path.read_bytes())
     assert [size for *_, size in found] == list(SHARDS[sizes])
@@ -326,12 +327,8 @@ def test_padding_that_is_cut_off_while_it_is_read_is_an_error(tmp_path, left):
 def test_every_truncation_is_an_error(tmp_path, tar_format):
     """A tar that is cut at any byte is an error that names an offset."""
     path = tmp_path / "whole.tar"
-    with tarfile.open(path, "w", format=tar_format) as archive:
-        for i in range(3):
-            info = tarfile.TarInfo(f"{i}{'n' * 60}.txt")
-            info.size, info.mtime = 700, 0.5
-            archive.addfile(info, io.BytesIO(b"y" * 700))
-    content = path.read_bytes()
+    members = [(f"{i}{'n' * 60}.txt", b"y" * 700) for i in range(3)]
+    content = tar_bytes(members, tar_format, mtime=0.5)
     data_end = max(offset + size for _, offset, size in tarfiles(content)) // 512 * 512 + 512
     end = data_end + 1024  # the rest is padding, which no reader needs
     for cut in [*range(0, end, 100), *range(0, end, 512), end - 1]:
