@@ -259,16 +259,13 @@ def test_a_link_that_leads_to_nothing_is_said_once(tmp_path: Path) -> None:
         assert len(caught) == 1
 
 
-@pytest.mark.parametrize("beside", ["spec", "classes.txt"])
-def test_class_names_beside_the_shards_are_kept(tmp_path: Path, beside: str) -> None:
-    """Those in the spec of the shards, or in a file, are in the new spec; of other shards, none."""
+def test_class_names_beside_the_shards_are_kept(tmp_path: Path) -> None:
+    """Those in a file are in the new spec; of other shards, none."""
     folder = tmp_path / "old"
-    with wids.ShardWriter(folder / "a-%d.tar", 2, spec=folder / "a.json") as writer:
-        writer.header |= {"classes": ["cat", "dog"]} if beside == "spec" else {}
+    with wids.ShardWriter(folder / "a-%d.tar", 2) as writer:
         for number in range(4):
             writer.write({"__key__": f"{number}", ".cls": number % 2})
-    if beside == "classes.txt":
-        (folder / "classes.txt").write_text("cat\ndog\n")
+    (folder / "classes.txt").write_text("cat\ndog\n")
     for number, source in enumerate((folder, folder / "a-1.tar")):
         new = tmp_path / f"new-{number}"
         assert main(["import", str(source), "-o", f"{new}/x-%d.tar"]) == 0

@@ -13,7 +13,6 @@ from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
-import wids
 from wids import ShardListDataset, SpecError, reshard
 from wids.base.omissions import Omissions
 from wids.cli import main
@@ -194,59 +193,38 @@ def test_a_server_that_fails_is_said(shard_server: ShardServer) -> None:
         assert find_class_names({}, shard_server.url) == {}
 
 
-def test_a_folder_has_the_names_of_a_spec_in_it(tmp_path: Path) -> None:
-    """A folder that is opened without its spec has the names of the spec; others do not count."""
-    folder = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}]).parent
-    entry = {"url": "a.tar", "nsamples": 1}
-    spec = {"wids_version": 1, "shardlist": [entry], "classes": ["cat", "dog"]}
-    (folder / "train.json").write_text(json.dumps(spec))
-    other = {**spec, "shardlist": [{**entry, "url": "b.tar"}], "classes": ["dog", "cat"]}
-    (folder / "other.json").write_text(json.dumps(other))
-    (folder / "list.json").write_text('["a.tar"]')
-    assert ShardListDataset(folder).class_names == {0: "cat", 1: "dog"}
-    plain = {"wids_version": 1, "shardlist": [entry]}
-    (folder / "plain.json").write_text(json.dumps(plain))
-    assert ShardListDataset(folder / "plain.json").class_names == {}
-    (folder / "val.json").write_text(json.dumps({**spec, "classes": ["dog", "cat"]}))
-    with pytest.warns(WidsWarning, match="disagree"):
-        assert ShardListDataset(folder).class_names == {}
+def test_shards_in_several_folders_have_the_names_of_specs_alone(tmp_path: Path) -> None:
+    """Files in several folders may name other classes, so that none of them counts."""
+    for name in "ab":
+        write_shard(tmp_path / name / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+        (tmp_path / name / "classes.txt").write_text("cat\ndog\n")
+        spec = {"wids_version": 1, "shardlist": [{"url": f"{name}.tar", "nsamples": 1}]}
+        spec |= {"classes": ["owl", "cow"]} if name == "a" else {}
+        (tmp_path / name / f"{name}.json").write_text(json.dumps(spec))
+    shards = [str(tmp_path / name / f"{name}.tar") for name in "ab"]
+    assert ShardListDataset(shards[1:]).class_names == {0: "cat", 1: "dog"}
+    assert ShardListDataset(shards).class_names == {}
+    for source in (
+        [str(tmp_path / name / f"{name}.json") for name in "ab"],
+        {"datasets": [{"source_url": f"{tmp_path}/{name}/{name}.json"} for name in "ab"]},
+    ):
+        with pytest.warns(WidsWarning, match="has no class names; those of"):
+            assert ShardListDataset(source).class_names == {0: "owl", 1: "cow"}
 
 
-def test_a_spec_names_no_classes_of_other_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A spec with names counts for the shards that it lists, and neither for others nor a merge."""
-    monkeypatch.chdir(tmp_path)
-    for name, header in (("a", {"classes": ["cat", "dog"]}), ("d", {}), ("e", {})):
-        write_shard(tmp_path / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
-        entry = {"url": f"{name}.tar", "nsamples": 1}
-        Path(f"{name}.json").write_text(json.dumps({"shardlist": [entry], **header}))
-    assert ShardListDataset("a.tar").class_names == {0: "cat", 1: "dog"}
-    for source in ("d.tar", "d.json", "[de].tar", ["d.json", "e.json"], tmp_path):
-        assert ShardListDataset(source).class_names == {}
-    assert main(["merge", "d.json", "e.json", "-o", "de.json"]) == 0
-    assert main(["reshard", "d.json", "e.json", "-o", "new/x-%d.tar"]) == 0
-    for path in ("de.json", "new/x.json"):
-        assert "classes" not in json.loads(Path(path).read_text())
-
-
-def test_a_new_spec_keeps_the_names_in_an_old_one_of_its_shards(
+def test_a_new_spec_keeps_the_names_in_the_one_that_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`create` takes them from a spec beside the shards, and leaves those in a file where it is."""
+    """`create` keeps the names in the old spec, and leaves those in a file where it is."""
     monkeypatch.chdir(tmp_path)
-    for name in "ab":
-        write_shard(tmp_path / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+    write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}])
     assert main(["create", "a.tar", "-o", "old.json"]) == 0
     old = json.loads(Path("old.json").read_text())
     Path("old.json").write_text(json.dumps({**old, "classes": ["cat", "dog"]}))
     capsys.readouterr()
-    for output in ("new.json", "old.json"):
-        assert main(["create", "a.tar", "-o", output]) == 0
-        assert "class names: 2, from the spec beside the shards" in capsys.readouterr().err
-        assert ShardListDataset(output).class_names == {0: "cat", 1: "dog"}
-    assert main(["create", "b.tar", "-o", "b.json"]) == 0
-    assert ShardListDataset("b.json").class_names == {}
+    assert main(["create", "a.tar", "-o", "old.json"]) == 0
+    assert "class names: 2, from the old spec" in capsys.readouterr().err
+    assert ShardListDataset("old.json").class_names == {0: "cat", 1: "dog"}
     Path("classes.txt").write_text("owl\n")
     assert main(["create", "a.tar", "-o", "new.json"]) == 0
     assert "classes" not in json.loads(Path("new.json").read_text())
@@ -287,39 +265,3 @@ def test_merged_names_are_compared_with_files_beside_specs(
     both = ShardListDataset(sources[0]) + ShardListDataset(sources[1])
     with pytest.warns(WidsWarning, match="part 0 has no class names; those of other parts"):
         assert both.class_names == {0: "dog", 1: "cat"}
-
-
-@pytest.mark.parametrize("joined", ["list", "datasets", "view"])
-def test_names_in_files_beside_specs_count_for_several(tmp_path: Path, joined: str) -> None:
-    """A list of specs and a spec of specs compare the names in a spec with those in files."""
-    for name in "ab":
-        write_shard(tmp_path / name / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
-        spec = {"wids_version": 1, "shardlist": [{"url": f"{name}.tar", "nsamples": 1}]}
-        spec |= {"classes": ["cat", "dog"]} if name == "a" else {}
-        (tmp_path / name / f"{name}.json").write_text(json.dumps(spec))
-    sources = [str(tmp_path / name / f"{name}.json") for name in "ab"]
-    if joined == "datasets":
-        sources = [{"datasets": [{"source_url": source} for source in sources]}]
-        (tmp_path / "all.json").write_text(json.dumps(sources[0]))
-        sources = str(tmp_path / "all.json")
-    opened = wids.open if joined == "view" else ShardListDataset
-    with pytest.warns(WidsWarning, match="has no class names; those of"):
-        assert opened(sources).class_names == {0: "cat", 1: "dog"}
-    names = tmp_path / "b" / "classes.txt"
-    names.write_text("cat\ndog\nowl\n")
-    assert opened(sources).class_names == {0: "cat", 1: "dog", 2: "owl"}
-    names.write_text("dog\ncat\n")
-    disagree = "file of names beside .*: class 0 is 'dog', in .*'cat'"
-    with pytest.raises(SpecError, match=disagree):
-        opened(sources)
-    if joined == "list":
-        with pytest.raises(
-            SpecError, match="class 0 is 'cat', in the file of names beside entry 0"
-        ):
-            opened([str(tmp_path / "b") + "/", sources[0]])
-        view = {"wids_version": 3, "base": "a/a.json", "append": ["b/b.json"]}
-        (tmp_path / "view.json").write_text(json.dumps(view))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", WidsWarning)
-            output = str(tmp_path / "new" / "x-%d.tar")
-            assert main(["reshard", str(tmp_path / "view.json"), "-o", output]) == 1

@@ -1,7 +1,6 @@
 """Specs that become one keep the names of classes, their order and names, or are refused."""
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,36 +109,14 @@ def apart(spec, monkeypatch) -> Callable[[str, str], list[str]]:
     return write
 
 
-@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
-def test_names_of_classes_in_files_beside_specs_are_kept(apart, way: str) -> None:
-    """A spec in another folder gets the class names of files beside the old specs."""
-    sources = apart("cat\n", "cat\ndog\n")
-    if way == "merge":
-        assert main(["merge", *sources, "-o", "all.json"]) == 0
-        assert read("all.json")["classes"] == ["cat", "dog"]
-    elif way == "reshard":
-        assert main(["reshard", *sources, "-o", "out/x-%d.tar"]) == 0
-        assert read("out/x.json")["classes"] == ["cat", "dog"]
-    else:
-        names = wids.ShardListDataset(composed(*sources)).class_names
-        assert names == {0: "cat", 1: "dog"}
-
-
-@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
-def test_files_of_names_that_disagree_name_nothing(apart, way: str, capsys) -> None:
-    """If files of several folders disagree, no class names are used."""
-    sources = apart("cat\ndog\n", "dog\ncat\n")
-    message = "classes have no names, as the files beside the shards disagree"
-    if way == "datasets":
-        with pytest.warns(wids.WidsWarning, match=message):
-            assert wids.ShardListDataset(composed(*sources)).class_names == {}
-        return
-    output = "all.json" if way == "merge" else "out/x-%d.tar"
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        assert main([way, *sources, "-o", output]) == 0
-    assert message in capsys.readouterr().err
-    assert "classes" not in read("all.json" if way == "merge" else "out/x.json")
+def test_names_of_classes_in_files_beside_specs_are_merged(apart, capsys) -> None:
+    """A spec in another folder gets the names in files beside the old ones, if they agree."""
+    assert main(["merge", *apart("cat\n", "cat\ndog\n"), "-o", "all.json"]) == 0
+    assert read("all.json")["classes"] == ["cat", "dog"]
+    Path("in_a/classes.txt").write_text("dog\ncat\n")
+    assert main(["merge", "in_a/a.json", "in_b/b.json", "-o", "other.json"]) == 1
+    assert "class 0 is 'cat'" in capsys.readouterr().err
+    assert not Path("other.json").exists()
 
 
 def composed(*sources: str, **own: Any) -> str:

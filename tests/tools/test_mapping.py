@@ -7,7 +7,6 @@ import resource
 import shutil
 import sys
 import tarfile
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -205,22 +204,6 @@ def test_names_of_two_class_columns_are_kept_from_parts_that_agree() -> None:
     with pytest.warns(wids.WidsWarning, match="classes of their columns"):
         wids.reshard(differing, range(8), "other/x-%d.tar", rekey=True, workers=1)
     assert "classes" not in json.loads(Path("other/x.json").read_text())
-
-
-@pytest.mark.parametrize("names", [None, ["cat", "dog"]])
-def test_a_file_that_would_name_other_classes_is_said(names: list[str] | None) -> None:
-    """Shards without class names are warned of beside a file of names; others have their own."""
-    spec = json.loads(Path("all.json").read_text())
-    Path("all.json").write_text(json.dumps(spec | {"classes": names}))
-    dataset = wids.ShardListDataset("all.json")
-    Path("new").mkdir()
-    Path("new/classes.txt").write_text("owl\nowlet\n")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        wids.map_samples(dataset, dict, "new/x-%d.tar", workers=1)
-        wids.reshard(dataset, np.arange(len(dataset)), "new/y-%d.tar", workers=1)
-    said = [each for each in caught if "has no class names, and a file" in str(each.message)]
-    assert len(said) == (0 if names else 2)
 
 
 def add_hidden(path: str) -> None:

@@ -79,7 +79,7 @@ def _report(args: Arguments, made: Created) -> None:
     from wids.tools.facts import spec_facts
 
     if made.num_names:
-        note(f"class names: {made.num_names}, from the spec beside the shards")
+        note(f"class names: {made.num_names}, from the old spec")
     if made.lost:
         complain(
             f"{args.output}: the old spec had {', '.join(map(repr, made.lost))}, the new one has "

@@ -15,7 +15,7 @@ from wids.caching.cache import local_copy
 from wids.caching.download import compression_of
 from wids.errors import ShardFormatError
 from wids.importing.options import Imported, ImportOptions
-from wids.specs.classnames import names_beside
+from wids.specs.classnames import find_class_names
 from wids.specs.merging import listed_classes
 from wids.specs.sources import find_shards
 from wids.tar.shard import Shard
@@ -58,7 +58,7 @@ def open_shards(
     shards = [shard for source in sources for shard in find_shards(source) or [source]]
     omissions = Omissions(strict=options.strict)
     samples = _samples(shards, stdin or sys.stdin.buffer, options, omissions)
-    names = {} if "-" in shards else names_beside(shards)
+    names = {} if "-" in shards else find_class_names({}, shards=shards, remote=False)
     header = {"classes": listed_classes(names)} if names else {}
     return Imported(samples, header, shards=tuple(shards), omissions=omissions)
 

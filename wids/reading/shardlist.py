@@ -14,7 +14,6 @@ from bisect import bisect_left
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeGuard, Unpack, get_args
 
 import numpy as np
@@ -39,7 +38,6 @@ from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.fetching.storesettings import StoreSettings
 from wids.log import logger, show_if_verbose
-from wids.pack.packformat import PACK_SUFFIX
 from wids.reading.collate import explain_missing
 from wids.reading.datasetshards import DatasetShards, ShardVersions, warn_of_doubtful
 from wids.reading.openshards import (
@@ -52,7 +50,7 @@ from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener
 from wids.specs.indexrules import rules_of
-from wids.specs.locations import folder_of, name_of
+from wids.specs.locations import name_of
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
 
@@ -90,8 +88,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardList", "is_sharded"]
 
-_OF_SPECS = (".json", PACK_SUFFIX)
-_MOST_FOLDERS = 100  # in which a file of class names is looked for
 # Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
 # far longer to find other attributes.
 _HOT = ("_locator", "_opened", "_pipeline")
@@ -927,15 +923,12 @@ class ShardList:
         """Name of each class by its number, from the spec or a file in its folder; may be empty."""
         from wids.specs.classnames import find_class_names
 
-        # A folder or a list of shards has no base, and datasets of datasets have several folders.
-        folders = dict.fromkeys(folder_of(url) or os.curdir for url in self.shards.urls)
         return find_class_names(
             self._header,
             self.base,
-            *islice(folders, _MOST_FOLDERS),
+            self.shards.urls,
             # With `localname` the URLs name local files, and need no server.
             remote=self.cache.localname is None,
-            shards=() if (self.source or "").lower().endswith(_OF_SPECS) else self.shards.urls,
             store=self.cache.store,
         )
 

@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from wids.log import logger
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, natural_order
-from wids.specs.merging import class_names, listed_classes, merged_header, warn_of_silent
+from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import DOUBTFUL_KEYS
@@ -507,24 +507,15 @@ def merge_specs(
         ValueError: Two specs list the same shard.
     """
     specs = [load_spec(source) for source in sources]
-    folders = [folder_of(source) or os.curdir for source in sources]
-    own = [dict(header) for header in [spec.header for spec in specs]]
-    named = any(map(class_names, own))
-    for beside, each in zip(folders, own, strict=True):
-        # A spec with names is compared with the files beside the others.
-        if named and not class_names(each) and (names := find_class_names({}, beside)):
-            each["classes"] = listed_classes(names)
-    header = merged_header(dict(zip(map(display_url, sources), own, strict=True)))
-    if not named and (names := find_class_names({}, "", *folders)):
-        header["classes"] = listed_classes(names)
-        # A server was asked once for all folders, and is not asked again.
-        told = {
-            display_url(source): {"classes": header["classes"]}
-            if not is_local(beside) or find_class_names({}, beside, remote=False)
-            else {}
-            for source, beside in zip(sources, folders, strict=True)
-        }
-        warn_of_silent(told, "in the new spec")
+    headers = {}
+    names_in = cache(partial(find_class_names, {}))  # specs of one server mostly share a folder
+    for source, spec in zip(sources, specs, strict=True):
+        header = dict(spec.header)
+        # A file of names stays in its folder, which is not that of the new spec.
+        if not class_names(header) and (names := names_in(folder_of(source) or os.curdir)):
+            header["classes"] = listed_classes(names)
+        headers[display_url(source)] = header
+    header = merged_header(headers)
     parts = all(map(_WRITER_PART.search, sources))
     several = len({spec.name for spec in specs}) > 1 and not parts
     # Parsing gave each shard the name of its spec; in the new spec it would be the shard's own.

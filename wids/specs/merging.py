@@ -1,7 +1,7 @@
 """Merging of the top-level keys of several specs, whose class names must agree."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wids.base.keyhash import common_lineage, lineage_in
@@ -19,8 +19,6 @@ __all__ = [
     "malformed_names",
     "merged_classes",
     "merged_header",
-    "warn_of_silent",
-    "with_names_beside",
     "without_classes",
 ]
 
@@ -191,7 +189,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     {'license': 'MIT'}
     """
     merged = {**merged_classes(headers), **common_rules(headers)}
-    warn_of_silent(headers, "in the new spec")
+    _warn_of_silent(headers, "in the new spec")
     every: dict[str, list[Any]] = {}
     for header in headers.values():
         for key, value in header.items():
@@ -206,49 +204,6 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         elif key != "lineage" or lineage is None:
             warn(f"{_listed(headers)}: differ in {key!r:.80}, which the new spec leaves out")
     return merged if lineage is None else merged | {"lineage": lineage}
-
-
-def with_names_beside(
-    headers: Mapping[str, Mapping[str, Any]], find: Callable[[str], Mapping[int, str]]
-) -> dict[str, Mapping[str, Any]]:
-    """Return the top-level keys of several specs, with the class names in files beside them.
-
-    Such files count only where another spec states names: without any, the dataset itself looks
-    for them.
-
-    Args:
-        headers: The top-level keys of each spec, by its name for messages.
-        find: Function from the name of a spec to the class names in a file beside it.
-
-    Returns:
-        The keys in the same order, by names for messages that tell of the files.
-
-    >>> both = {"a.json": {"classes": ["cat"]}, "b.json": {}}
-    >>> with_names_beside(both, lambda source: {0: "cat", 1: "dog"})
-    {'a.json': {'classes': ['cat']}, 'the file of names beside b.json': {'classes': ['cat', 'dog']}}
-    """
-    if not any(map(class_names, headers.values())):
-        return dict(headers)
-    every: dict[str, Mapping[str, Any]] = {}
-    for source, header in headers.items():
-        if not class_names(header) and (names := find(source)):
-            every[f"the file of names beside {source}"] = {
-                **header,
-                "classes": listed_classes(names),
-            }
-        else:
-            every[source] = header
-    return every
-
-
-def warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> None:
-    """Warn of specs without class names beside specs that have some."""
-    named = [source for source, header in headers.items() if class_names(header)]
-    if silent := [source for source in headers if named and source not in named]:
-        warn(
-            f"{_listed(silent)}: has no class names; those of {_listed(named)} are used for its "
-            f"numbers too, {where}"
-        )
 
 
 def composed_header(
@@ -278,7 +233,7 @@ def composed_header(
     """
     classes = merged_classes({source: own, **components})
     if not class_names(own):
-        warn_of_silent(components, f"in {source}")
+        _warn_of_silent(components, f"in {source}")
     texts = {name for name in names if isinstance(name, str) and name}
     labels = (
         names
@@ -312,6 +267,16 @@ def left_out(header: Mapping[str, Any]) -> list[dict[str, Any]]:
     listed = header.get("left_out")
     shards = listed if isinstance(listed, list) else []
     return [each for each in shards if isinstance(each, dict) and isinstance(each.get("url"), str)]
+
+
+def _warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Warn of specs without class names beside specs that have some."""
+    named = [source for source, header in headers.items() if class_names(header)]
+    if silent := [source for source in headers if named and source not in named]:
+        warn(
+            f"{_listed(silent)}: has no class names; those of {_listed(named)} are used for its "
+            f"numbers too, {where}"
+        )
 
 
 def _listed(names: Iterable[str]) -> str:

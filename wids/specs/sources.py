@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.localfile import read_local
 from wids.pack.packformat import is_pack_name
-from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natural_order
-from wids.specs.merging import left_out, merged_header, with_names_beside
+from wids.specs.locations import SHARD_SUFFIXES, is_shard_name, natural_order
+from wids.specs.merging import left_out, merged_header
 from wids.specs.shardtable import DOUBTFUL_KEYS, ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache
@@ -30,7 +30,6 @@ __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec", "warn_of_doubtful_key
 
 _MAX_EXPANSION = 2_000_000
 _MAX_EXPANDED = 256 << 20  # characters of all names
-_MOST_FOLDERS = 100  # in which a file of class names is looked for
 _MAX_PATTERN, _MAX_BRACES = 8192, 16  # of one pattern; many braces take hours to tell apart
 
 
@@ -140,7 +139,6 @@ def _loaded(
         base=base,
         options=options,
         read=partial(_read_named, store=store),
-        names_beside=_names_beside,
         allow_local=allow_local,
     )
     if isinstance(source, io.IOBase) or hasattr(source, "read"):
@@ -194,20 +192,14 @@ def _loaded(
             raise SpecError("expected at least one shard, found an empty list")
         return spec
     specs: dict[str, DatasetSpec] = {}
-    located: dict[str, list[str]] = {}
     for is_spec, run in groupby(items, partial(_is_spec, store=store)):
         # The shards between two specs form a spec of their own.
         for item in run if is_spec else [list(run)]:
             name = f"entry {len(specs)} of the list"
             if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
                 name = display_url(os.fspath(item))
-                located[name] = [folder_of(os.fspath(item)) or os.curdir]
             specs[name] = load_spec(item, base=base, store=store)
-    headers = with_names_beside(
-        {name: spec.header for name, spec in specs.items()},
-        lambda name: _names_beside(*located.get(name) or _folders_of(specs[name])),
-    )
-    header = merged_header(headers)
+    header = merged_header({name: spec.header for name, spec in specs.items()})
     names = {spec.name for spec in specs.values()}
     tables = [
         spec.shards.inheriting({"dataset": spec.name} if len(names) > 1 and spec.name else {})
@@ -286,19 +278,6 @@ def _names(location: str) -> list[str]:
     braces = "{" in location and not is_local(location)
     plain = "*" not in location and is_shard_name(location)
     return expand_braces(location) if braces and not plain else [location]
-
-
-def _names_beside(*folders: str) -> dict[int, str]:
-    """Return the class names in files of local folders; a server is not asked at opening."""
-    from wids.specs.classnames import find_class_names
-
-    return find_class_names({}, "", *folders, remote=False)
-
-
-def _folders_of(spec: DatasetSpec) -> list[str]:
-    """Return the first folders of a spec's shards."""
-    folders = dict.fromkeys(folder_of(url) or os.curdir for url in spec.shards.urls)
-    return list(islice(folders, _MOST_FOLDERS))
 
 
 def _is_spec(item: Any, store: StoreSettings | None) -> bool:

@@ -12,7 +12,6 @@ the parser passes the function that reads the documents to which a spec refers.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.indexrules import rules_of
-from wids.specs.merging import composed_header, with_names_beside
+from wids.specs.merging import composed_header
 from wids.specs.rows import (
     as_row,
     check_location,
@@ -41,7 +40,6 @@ __all__ = ["BOUNDS", "DatasetSpec", "SpecBounds", "located_row"]
 
 _WRITTEN_NBYTES = 16 << 20  # documents up to this size are checked for keys that stand twice
 Read = Callable[[str], bytes]
-NamesBeside = Callable[[str], Mapping[int, str]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,6 @@ class DatasetSpec:
         base: str | None = None,
         options: Mapping[str, Any] | None = None,
         read: Read | None = None,
-        names_beside: NamesBeside | None = None,
         allow_local: bool = False,
         bounds: SpecBounds = BOUNDS,
     ) -> "DatasetSpec":
@@ -126,8 +123,6 @@ class DatasetSpec:
             options: Top-level keys that replace those of the JSON.
             read: Function that returns the document at a URL; needed if `datasets` refer to other
                 specs.
-            names_beside: Function that returns the class names in a file of a folder, by number.
-                They count for a component at a path that names no classes, where others do.
             allow_local: Allow a spec from a server to name files of this machine.
             bounds: Bounds of the spec and of all documents to which it refers.
 
@@ -137,7 +132,7 @@ class DatasetSpec:
         Raises:
             SpecError: The spec is malformed; the message names source, shard, field and value.
         """
-        parser = _Parser(read, bounds, names_beside, allow_local=allow_local)
+        parser = _Parser(read, bounds, allow_local=allow_local)
         shown = display_url(source)
         document = dict(text) if isinstance(text, Mapping) else parser.document(text, shown, shown)
         return parser.dataset({**document, **(options or {})}, source, base)
@@ -214,12 +209,10 @@ class _Parser:
         self,
         read: Read | None,
         bounds: SpecBounds,
-        names_beside: NamesBeside | None = None,
         *,
         allow_local: bool,
     ) -> None:
         self._read = read
-        self._names_beside = names_beside
         self._bounds = bounds
         # A document to which several datasets refer is read once.
         self._documents: dict[str, bytes] = {}
@@ -262,7 +255,6 @@ class _Parser:
             base = self._own_base(document, folder, source) or folder
         tables = []
         headers, names = {}, []
-        folders: dict[str, str] = {}
         if listed := _as_list(document, "shardlist", source):
             table = self.shards(listed, source, base)
             if document.get("pack") is not None:
@@ -274,9 +266,6 @@ class _Parser:
             where = f"{source}: datasets[{number}]"
             spec, table = self._component(_as_object(component, where), where, base, depth + 1)
             headers[where] = spec.header
-            if component.get("source_url") is not None:
-                own_folder = locations.folder_of(locations.join(base, component["source_url"]))
-                folders[where] = own_folder
             names.append(component.get("name") or spec.name)
             tables.append(table)
         if not tables:
@@ -286,14 +275,7 @@ class _Parser:
         parsed = ("name", "shardlist", "datasets", "base", "base_path", "pack", "catalogue")
         header = {key: value for key, value in document.items() if key not in parsed}
         if headers:
-
-            def find(where: str) -> Mapping[int, str]:
-                if self._names_beside is None or where not in folders:
-                    return {}
-                return self._names_beside(folders[where] or os.curdir)
-
-            said = with_names_beside({source: header, **headers}, find)
-            header = composed_header(said.pop(source), said, names, source)
+            header = composed_header(header, headers, names, source)
         catalogue = document.get("catalogue")
         if catalogue is not None:
             catalogue = self._beside("catalogue", catalogue, folder, source)

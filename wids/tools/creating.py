@@ -24,10 +24,9 @@ from wids.errors import SpecError, WidsError
 from wids.pack.packfile import open_pack
 from wids.pack.packformat import PACK_SUFFIX, is_pack_name
 from wids.specs.build import KEPT_INDEX, USUAL_DIGESTS, build_spec, default_name
-from wids.specs.classnames import names_beside
 from wids.specs.indexrules import rules_of, unusual_rules
 from wids.specs.journal import Journal
-from wids.specs.merging import listed_classes
+from wids.specs.merging import class_names, listed_classes
 from wids.specs.newspec import name_in_spec, shard_entry
 from wids.specs.sources import SHARD_SUFFIXES, find_entries
 from wids.specs.spec import DatasetSpec
@@ -147,8 +146,7 @@ def create_spec(
     def note(entry: dict[str, Any]) -> None:
         journal.note({**entry, "indexed_since": started, **({_RULES: unusual} if unusual else {})})
 
-    # Names in a file such as `classes.txt` are not copied: readers of the new spec find them.
-    names = names_beside(shards, in_files=False)
+    names = _class_names_in(output)
     pack_name = None if pack is None else name_in_spec(os.path.abspath(pack), folder)  # noqa: PTH100
     if name is None:
         name = default_name(sources[0]) or default_name(shards[0])
@@ -354,6 +352,14 @@ def _packed(
 
 def _with_rows(spec: DatasetSpec, rows: Iterable[Mapping[str, Any]]) -> DatasetSpec:
     return DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
+
+
+def _class_names_in(output: Path | None) -> dict[int, str]:
+    """Return the class names in the spec that a new one replaces."""
+    try:
+        return {} if output is None else class_names(read_document(output))
+    except (OSError, SpecError):  # there is none, or it is no spec
+        return {}
 
 
 def _keep_old(output: Path, spec: DatasetSpec) -> list[str]:

@@ -27,7 +27,6 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, remove_set_aside, set_aside
 from wids.specs.merging import class_names, classes_by_column, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
@@ -508,7 +507,6 @@ def _to_shards(
                 )
                 done.omissions.add(what, next(iter(columns)), len(columns))
             header = without_classes(header)
-        warn_of_names_beside(spec, header)
         header |= {"name": spec.stem, "lineage": getattr(make.samples, "lineage", None)}
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
         if old is not None or resume:

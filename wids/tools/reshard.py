@@ -15,7 +15,6 @@ from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
 from wids.reading.shardlist import is_sharded
-from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, is_left_over, remove_set_aside, set_aside
 from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -183,7 +182,6 @@ def reshard(
     rows = [entries[number] for number in sorted(entries)]
     if not failures:
         header = header_of(dataset) | {"name": spec.stem, "lineage": lineage}
-        warn_of_names_beside(spec, header)
         write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
         if old is not None or resume:
             remove_set_aside(spec)

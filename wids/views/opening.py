@@ -302,7 +302,7 @@ def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) ->
     Raises:
         SpecError: They differ in the rules by which members are grouped.
     """
-    from wids.specs.merging import merged_header, with_names_beside
+    from wids.specs.merging import merged_header
 
     rules = [dict(dataset.index_rules) for dataset in datasets]
     if any(each != rules[0] for each in rules):
@@ -310,11 +310,7 @@ def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) ->
             "expected parts that group members into samples by the same rules, found "
             f"{rules}; open all parts with the same key_rule and grouping"
         )
-    by_name = {f"part {number}": each for number, each in enumerate(datasets)}
-    headers = with_names_beside(
-        {name: each.header for name, each in by_name.items()},
-        lambda name: by_name[name].class_names,
-    )
+    headers = {f"part {number}": each.header for number, each in enumerate(datasets)}
     rows = [dict(shard) for dataset in datasets for shard in dataset.shards]
     # The parts gave their warnings when they were opened, and may choose from one shard.
     with held_warnings([]):
