@@ -128,22 +128,6 @@ def same(found, value):
     return found == value
 
 
-def test_what_reading_refuses_is_an_error(sides, tmp_path):
-    base = sides["base"]
-    # The same shape and the same first and last keys, so that both are taken for aligned.
-    keys = [sample["__key__"] for sample in base]
-    keys[1], keys[2] = keys[2], keys[1]
-    keys = [keys[:6], keys[6:]]
-    (tmp_path / "swapped").mkdir()
-    for number, part in enumerate(keys):
-        samples = [{"__key__": key, ".b.txt": key} for key in part]
-        write_shard(tmp_path / "swapped" / f"{number}.tar", samples)
-    swapped = wids.open(tmp_path / "swapped", cache_dir=tmp_path / "cache")
-    joined = base.join(swapped, aligned=True)
-    with pytest.raises(wids.SpecError, match=r"sample 1 has the key"):
-        joined.sql("select 1 from samples")
-
-
 def test_functions_are_applied_after_the_question(sides):
     mapped = sides["base"].map(len)
     assert [*mapped.sql("select count(*) from samples where cls = 1")] == [(4,)]

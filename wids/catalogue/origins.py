@@ -45,15 +45,12 @@ class Join(NamedTuple):
         replace: Whether these take the place of fields of the same name.
         absent: Function that returns the fields, by their names there, that are None without a
             counterpart.
-        other_key: Function from the number of a sample and two keys to an error, for a join whose
-            keys were not compared; else None.
     """
 
     side: int
     rename: Mapping[str, str]
     replace: bool
     absent: Callable[[], Sequence[str]]
-    other_key: Callable[[int, str, str], Exception] | None
 
 
 class Renamed(NamedTuple):

@@ -70,17 +70,10 @@ def define_samples(sides: Sequence[StoredSide], con: Any) -> None:
     Args:
         sides: Where a row for each sample comes from; the first has the samples themselves.
         con: Connection of DuckDB.
-
-    Raises:
-        SpecError: Keys of joined samples differ.
     """
     structures: dict[int, dict[str, Any]] = {}
     for number in reversed(range(len(sides))):  # joins name later sides alone
         structures[number] = _define_side(number, sides[number], structures, con)
-    for number, side in enumerate(sides):
-        for step in (step for part in side.parts for step in part.steps):
-            if isinstance(step, Join):
-                _check_keys(number, step, structures, con)
     fields = [quoted(name) for name in structures[0] if name not in {*_LABELS, *_SPANS}]
     fields += [name for name in _SPANS if name in structures[0]]
     columns, tables = [f"s.{name}" for name in fields], "side0 s"
@@ -304,17 +297,3 @@ def _add(
         sizes[new] = merged(sizes.get(new), name, f"{alias}.sizes.{quoted(name)}", kind)
     if sizes:
         columns["sizes"] = _packed(sizes)
-
-
-def _check_keys(
-    number: int, join: Join, structures: Mapping[int, dict[str, Any]], con: Any
-) -> None:
-    """Compare the keys of a join whose sides were taken for aligned."""
-    if join.other_key is None or "key" not in structures[join.side]:
-        return
-    found = con.execute(
-        f"SELECT index, l.key, r.key FROM side{number} l JOIN side{join.side} r USING (index) "
-        "WHERE l.key <> r.key ORDER BY index LIMIT 1"
-    ).fetchone()
-    if found is not None:
-        raise join.other_key(*found)

@@ -27,14 +27,13 @@ from wids.views.plan import (
     fields_after,
     fields_of,
     likely_names,
-    other_key,
     window_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Reading", "compare_keys", "in_tables", "may_give", "read_field"]
+__all__ = ["Reading", "in_tables", "may_give", "read_field"]
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -49,14 +48,12 @@ class Reading:
         fill: Value for samples that lack it; None if that is an error.
         raw: Whether its bytes are read, so that None is no value.
         windows: Whether of a window all values are read, and not that of the sample itself.
-        may_be_kept: Whether it may be a kept column, for which no shard is fetched.
     """
 
     values: Callable[[Any, Integers, str], Values]
     fill: Any = None
     raw: bool = False
     windows: bool = False
-    may_be_kept: bool = False
 
 
 def read_field(
@@ -146,13 +143,7 @@ def _of_sides(
         return _of_source(slots, before, indexes[some], rows[some], name, reading)
 
     def right(some: Integers) -> Values:
-        if not reading.may_be_kept:
-            compare_keys(slots, step, before, indexes[some], rows[some])
-        values = read_field(slots, indexes[some], own, reading, step.slot)
-        if reading.may_be_kept:
-            # A shard that was fetched for the column can be compared now.
-            compare_keys(slots, step, before, indexes[some], rows[some], near=True)
-        return values
+        return read_field(slots, indexes[some], own, reading, step.slot)
 
     none = () if step.absent is None else step.absent.names
     if step.of_table or not _may_have(slots, [before], name):
@@ -298,58 +289,6 @@ def _givers(slots: Slots, source: Source, name: str) -> Iterator[tuple[Add | Non
 def _may_have(slots: Slots, sources: Iterable[Source], name: str) -> bool:
     """Return whether samples of any of some sources may have a field, from a join, too."""
     return any(True for source in sources for _ in _givers(slots, source, name))
-
-
-def compare_keys(
-    slots: Slots,
-    step: Add,
-    source: Source,
-    indexes: Integers,
-    rows: Integers,
-    *,
-    near: bool = False,
-) -> None:
-    """Compare the two keys of samples of a join that was taken for aligned.
-
-    Once each: from then on, shards that hold other keys are errors.
-
-    Args:
-        slots: The plan.
-        step: The join.
-        source: What the samples are rows of.
-        indexes: Indexes of the samples.
-        rows: Their rows.
-        near: Whether to pass by those that need a whole shard to be fetched.
-
-    Raises:
-        SpecError: They differ.
-    """
-    if step.compared is None:
-        return
-    for other, places, there in slots[step.slot].groups(indexes):
-        if other is None:
-            continue
-        rest = step.compared.rest(other.leaf, there)
-        if near:
-            rest &= _near(source.leaf, rows[places]) & _near(other.leaf, there)
-        if not rest.any():
-            continue
-        keys = source.leaf.keys_at(rows[places[rest]])
-        others = other.leaf.keys_at(there[rest])
-        for index, key, its in zip(indexes[places[rest]].tolist(), keys, others, strict=True):
-            if key != its:
-                raise other_key(index, key, its)
-        step.compared.note(other.leaf, there[rest])
-
-
-def _near(leaf: Any, rows: Integers) -> Mask:
-    """Return which rows of a dataset can be read without fetching a whole shard."""
-    shards, of_shard = np.unique(
-        np.searchsorted(leaf.cum_lengths, rows, "right"), return_inverse=True
-    )
-    ends = leaf.cum_lengths[shards].tolist()
-    near: Mask = np.array([leaf.is_near(end - 1) for end in ends], np.bool_)[of_shard]
-    return near
 
 
 def may_give(slots: Slots, name: str) -> bool:

@@ -60,49 +60,37 @@ On = str | tuple[str, str] | None
 
 _KEY_COLUMNS = ("__key__", "key")
 _LABELS = ("__key__", "__index__", "__shard__", "__shardindex__", "__dataset__")
-# Runs of samples whose keys are compared before two sequences count as aligned.
-_RUNS_COMPARED = 4
 
 
-def counterparts(left: Any, right: Any, *, aligned: bool | None) -> Integers | None:
+def counterparts(left: Any, right: Any, *, aligned: bool) -> Integers:
     """Return the index of the sample with the same key in another dataset, -1 for none.
 
     Args:
         left: The samples that get fields.
         right: A dataset or view.
-        aligned: Whether both have the same keys in the same order; None to find out.
-
-    Returns:
-        None if all of them lie side by side. Their keys are compared as they are read.
+        aligned: Whether to take both for samples of the same keys in the same order, unread.
 
     Raises:
         ValueError: Two samples of `right` have one key, or aligned ones are not as many.
     """
-    if aligned and len(left) != len(right):
-        raise ValueError(
-            f"join: aligned datasets have the same samples, got {len(left)} and {len(right)}"
-        )
-    if aligned or (aligned is None and _are_aligned(left, right)):
-        # What is several times in one of them cannot be noted as compared.
-        if all(slots_of(side)[0].rows.ascending for side in (left, right)):
-            return None
-        if np.array_equal(left.key_hashes(), right.key_hashes()):
-            return np.arange(len(left), dtype=np.int64)
-        if aligned:
-            (other,) = np.nonzero(left.key_hashes() != right.key_hashes())
-            keys = (side.keys_at(other[:1])[0] for side in (left, right))
+    side_by_side = np.arange(len(left), dtype=np.int64)
+    if aligned:
+        if len(left) != len(right):
             raise ValueError(
-                "join: aligned datasets have the same keys in the same order, those of sample "
-                f"{other[0]} are {' and '.join(map(repr, keys))}; join with aligned=False"
+                f"join: aligned datasets have the same samples, got {len(left)} and {len(right)}"
             )
-    return matching_rows(left, right, right.key_table)
+        return side_by_side
+    wanted, held = left.key_hashes(), right.key_hashes()
+    if np.array_equal(wanted, held):
+        return side_by_side
+    return matching_rows(wanted, right, KeyTable(held))
 
 
-def matching_rows(left: Any, right: Any, table: Any) -> Integers:
-    """Return the index in `right` of the sample with the key of each sample of `left`.
+def matching_rows(wanted: npt.NDArray[np.uint64], right: Any, table: KeyTable) -> Integers:
+    """Return the index in `right` of the sample with the key of each sample of the left.
 
     Args:
-        left: The sequence whose keys are looked up.
+        wanted: Hash of the key of each sample of the left.
         right: The sequence in which they are looked up.
         table: Table of the keys of `right`.
 
@@ -113,33 +101,12 @@ def matching_rows(left: Any, right: Any, table: Any) -> Integers:
     Raises:
         ValueError: Several samples of `right` have a key that is looked for.
     """
-    wanted = left.key_hashes()
     for first, second, *_ in table.doubles(wanted):
         raise ValueError(
             f"join: samples {first} and {second} of the right dataset both have the key "
             f"{right.key_at(first)!r}; leave one of them out, by select() or exclude()"
         )
-    found: Integers = table.first_indexes(wanted, -1)
-    return found
-
-
-def _are_aligned(left: Any, right: Any) -> bool:
-    """Return whether two sequences seem to hold the same keys in the same order.
-
-    Both must lie in shards of the same lengths, and the keys of some shards are compared. The keys
-    of the others are compared when their samples are read.
-    """
-    lengths = np.asarray(left.lengths, np.int64)
-    if len(left) != len(right) or not np.array_equal(lengths, np.asarray(right.lengths)):
-        return False
-    ends = np.cumsum(lengths)
-    full = np.flatnonzero(lengths)
-    chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _RUNS_COMPARED)).astype(int))
-    for run in full[chosen].tolist():
-        indexes = np.arange(ends[run] - lengths[run], ends[run], dtype=np.int64)
-        if left.keys_at(indexes) != right.keys_at(indexes):
-            return False
-    return True
+    return table.first_indexes(wanted, -1)
 
 
 def check_fields(left: Any, right: Any, step: Add) -> None:
@@ -250,7 +217,7 @@ def joined_rows(
     missing: str = "error",
     fields: Collection[str] | None = None,
     rename: Mapping[str, str] | None = None,
-    aligned: bool | None = None,
+    aligned: bool = False,
 ) -> tuple[Integers, TableRows]:
     """Return the row of a table for each sample.
 

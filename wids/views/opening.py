@@ -42,7 +42,6 @@ from wids.specs.spec import DatasetSpec
 from wids.views.classes import other_classes
 from wids.views.plan import (
     Add,
-    Compared,
     FieldNames,
     Rename,
     Slot,
@@ -98,7 +97,7 @@ _LEAF |= {"shardlist": list, "nsamples": int, "nbytes": int, "digest": str, "opt
 _LEAF |= {"fields": object, "contents": dict, "nrows": int, "beside": [int], "on": list}
 _STEP = _Object({"names": {str: [str]}, "before": [int], "after": [int], "join": int})
 _STEP |= {"none": [str], "rename": {str: str}}
-_STEP |= dict.fromkeys(["replace", "aligned", "of_table"], bool)
+_STEP |= dict.fromkeys(["replace", "of_table"], bool)
 _SOURCE = _Object({"dataset": int, "name": str, "steps": [_STEP]})
 _SLOT = _Object({"sources": [_SOURCE], "rows": dict})
 _PLAN = _Object(_SAID | {"datasets": [_LEAF], "slots": [_SLOT], "arrays": dict})
@@ -708,7 +707,7 @@ def patched(samples: Any, patch: Any, made: str) -> View:
     from wids.views.joining import matching_rows
     from wids.views.keytable import KeyTable
 
-    matches = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
+    matches = matching_rows(samples.key_hashes(), patch, KeyTable(patch.key_hashes()))
     lost = np.setdiff1d(np.arange(len(patch)), matches)
     if len(lost):
         key = patch.keys_at(lost[:1])[0]
@@ -766,7 +765,6 @@ def _step(said: dict[str, Any], later: range) -> Step:
         said.get("rename") or {},
         bool(said.get("replace")),
         None if none is None else FieldNames(None, none),
-        Compared() if said.get("aligned") else None,
         bool(said.get("of_table")),
     )
 

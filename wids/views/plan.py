@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Add",
     "Call",
-    "Compared",
     "FieldNames",
     "ListLeaf",
     "Rename",
@@ -66,7 +65,6 @@ __all__ = [
     "likely_names",
     "names_after",
     "names_at",
-    "other_key",
     "pruned",
     "slots_of",
     "slots_under",
@@ -179,27 +177,6 @@ class FieldNames:
         return FieldNames, (self._slots, self._names)
 
 
-class Compared:
-    """Rows of the right side of a join whose keys were compared; a pickled copy begins anew."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, tuple[Any, npt.NDArray[np.bool_]]] = {}
-
-    def rest(self, leaf: Any, rows: Integers) -> npt.NDArray[np.bool_]:
-        """Return which of some rows were not compared yet."""
-        noted = self._rows.get(id(leaf))
-        return np.ones(len(rows), np.bool_) if noted is None else ~noted[1][rows]
-
-    def note(self, leaf: Any, rows: Integers) -> None:
-        """Note that the keys of some rows were compared."""
-        if id(leaf) not in self._rows:
-            self._rows[id(leaf)] = leaf, np.zeros(len(leaf), np.bool_)
-        self._rows[id(leaf)][1][rows] = True
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Compared, ()
-
-
 @dataclass(eq=False)
 class Add:
     """Step that merges the fields of the sample in another slot.
@@ -209,8 +186,6 @@ class Add:
         rename: New names of fields, by their names there.
         replace: Whether these take the place of fields of the same name.
         absent: Fields that are None without a counterpart; None: then nothing is added.
-        compared: Whose keys were compared, in a join whose sides were taken for aligned; None for a
-            join that was made by the keys.
         of_table: Whether the slot has the rows of a table, which need not have a key.
         guess: Fields of a counterpart that was read, those of most, probably; None before.
     """
@@ -219,7 +194,6 @@ class Add:
     rename: Mapping[str, str]
     replace: bool = False
     absent: FieldNames | None = None
-    compared: Compared | None = None
     of_table: bool = False
     guess: Sequence[str] | None = None
 
@@ -275,7 +249,7 @@ class Add:
         if not (isinstance(left, dict) and "__key__" in left):
             raise _not_samples(left, right, number)
         if left["__key__"] != right.get("__key__", left["__key__"]):
-            raise other_key(number, left["__key__"], right["__key__"])
+            raise _other_key(number, left["__key__"], right["__key__"])
         renamed = self.rename
         fields = {renamed.get(name, name): right[name] for name in right if name[:2] != "__"}
         twice = [name for name in fields if name in left]
@@ -1040,11 +1014,11 @@ def likely_names(slots: Slots, step: Add, indexes: Integers | None = None) -> Se
     return ()
 
 
-def other_key(number: int, key: str, other: str) -> SpecError:
+def _other_key(number: int, key: str, other: str) -> SpecError:
     """Return the error for a sample to which one with another key is joined."""
     return SpecError(
         f"join: sample {number} has the key {key!r}, the one joined to it {other!r}: their shards "
-        "hold other keys, or in another order; join with aligned=False"
+        "hold other keys, or in another order; join them again, without aligned=True"
     )
 
 

@@ -229,9 +229,7 @@ class Planned:
             found: Values = leaf.column_at(rows, name, *path, fill=fill)
             return found
 
-        return read_field(
-            self.slots, indexes, extension, Reading(values, fill=fill, may_be_kept=True)
-        )
+        return read_field(self.slots, indexes, extension, Reading(values, fill=fill))
 
     @property
     def batch_kind(self) -> BatchKind:

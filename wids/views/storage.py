@@ -13,7 +13,7 @@ from wids.catalogue.origins import Join, JoinedTable, Part, Renamed, Side
 from wids.codecs.formats import FORMAT_OF, field_kind, format_suffix, wrapper_of
 from wids.reading.shardlist import ShardList, is_sharded
 from wids.views.classes import names_of_classes
-from wids.views.plan import Add, Rename, Slot, Slots, Source, other_key, slots_of, stored_fields
+from wids.views.plan import Add, Rename, Slot, Slots, Source, slots_of, stored_fields
 from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
@@ -199,8 +199,7 @@ def _part(slots: Slots, source: Source) -> Part:
         if isinstance(step, Rename):
             steps.append(Renamed(step.names))
         elif isinstance(step, Add):
-            error = None if step.compared is None else other_key
-            steps.append(Join(step.slot, step.rename, step.replace, partial(_absent, step), error))
+            steps.append(Join(step.slot, step.rename, step.replace, partial(_absent, step)))
     return Part(home, source.offered, tuple(steps), partial(names_of_classes, slots, source))
 
 

@@ -46,7 +46,6 @@ from wids.views.columnnames import (
 from wids.views.plan import (
     Add,
     Call,
-    Compared,
     FieldNames,
     Rename,
     Slots,
@@ -784,12 +783,12 @@ class Viewable(_Sequence):
         fields: Collection[str] | None = None,
         rename: Mapping[str, str] | None = None,
         replace: bool = False,
-        aligned: bool | None = None,
+        aligned: bool = False,
     ) -> View:
         """Return the samples with the fields that another dataset or a table has for them.
 
-        Shards that were made from these, with the same keys in the same order, are recognised, and
-        cost nothing. Otherwise the samples are found by their keys.
+        The samples are found by their keys, which are read now. Where both sides have the same ones
+        in the same order, as shards that were made from these, the join takes no memory.
 
         Of a table, each column becomes a field: `caption` becomes `.caption`. Text and bytes are
         decoded by the name of the field, as in a shard; other values are those of the table, and
@@ -806,7 +805,8 @@ class Viewable(_Sequence):
             fields: The fields or columns that are wanted; None for all.
             rename: New names of fields, such as `{".txt": ".caption"}`, with a dot.
             replace: Let its fields take the place of those of the same name.
-            aligned: False to compare all keys now; True to take them for the same.
+            aligned: True to take both for samples of the same keys in the same order, without
+                reading the keys: they are compared as samples are read, but not in columns.
 
         Raises:
             ValueError: Samples are missing, two of the right side have one key, or a column is
@@ -831,7 +831,7 @@ class Viewable(_Sequence):
         if rename is not None:
             check_mapping("rename", rename, "new names by extension")
         replace = check_flag("replace", replace)
-        aligned = None if aligned is None else check_flag("aligned", aligned)
+        aligned = check_flag("aligned", aligned)
         if is_table(right):
             opened = open_table(right, cache=cache_of(self))
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
@@ -851,9 +851,7 @@ class Viewable(_Sequence):
             raise TypeError(f"right must be a dataset, a view or a table; got {right!r:.80}")
         other: Any = right if fields is None else right.with_options(fields=fields)
         matches = counterparts(self, other, aligned=aligned)
-        step = Add(0, dict(rename or {}), replace, compared=Compared() if matches is None else None)
-        every = Rows.over(range(len(self)))
-        return self._joined(other, every if matches is None else matches, step, missing)
+        return self._joined(other, matches, Add(0, dict(rename or {}), replace), missing)
 
     def join_tables(
         self,
@@ -894,12 +892,12 @@ class Viewable(_Sequence):
         rows, table = joined_rows(self, opened, **how)
         return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
 
-    def _joined(self, right: Any, matches: Any, step: Add, missing: str) -> View:
+    def _joined(self, right: Any, matches: npt.NDArray[np.int64], step: Add, missing: str) -> View:
         """Return the samples with the fields of their counterparts.
 
         Args:
             right: A dataset, a view or a table.
-            matches: Index of the counterpart of each sample, -1 for none; or the list of these.
+            matches: Index of the counterpart of each sample, -1 for none.
             step: How the fields are merged.
             missing: What to do with samples without a counterpart.
         """
@@ -907,28 +905,26 @@ class Viewable(_Sequence):
 
         left: Any = self
         others = slots_of(right)
-        if not isinstance(matches, Rows):
-            lost = np.flatnonzero(matches < 0)
-            if len(lost) and missing == "error":
-                raise ValueError(
-                    f"join: {len(lost)} of {len(self)} samples have no counterpart, the first has "
-                    f'the key {self.key_at(int(lost[0]))!r}; missing="drop" leaves them out, '
-                    '"fill" gives them None'
-                )
-            if len(lost) and missing == "drop":
-                left = self._chosen(Rows.mask(matches >= 0), "join")
-                matches = matches[matches >= 0]
-            elif len(lost) and missing == "fill":
-                first = others if not len(right) else chosen(others, Rows.over(range(1)))
-                step.absent = FieldNames(first, list(right.fields) if step.of_table else None)
-            matches = Rows.of(matches)
+        lost = np.flatnonzero(matches < 0)
+        if len(lost) and missing == "error":
+            raise ValueError(
+                f"join: {len(lost)} of {len(self)} samples have no counterpart, the first has the "
+                f'key {self.key_at(int(lost[0]))!r}; missing="drop" leaves them out, "fill" gives '
+                "them None"
+            )
+        if len(lost) and missing == "drop":
+            left = self._chosen(Rows.mask(matches >= 0), "join")
+            matches = matches[matches >= 0]
+        elif len(lost) and missing == "fill":
+            first = others if not len(right) else chosen(others, Rows.over(range(1)))
+            step.absent = FieldNames(first, list(right.fields) if step.of_table else None)
         check_fields(self, right, step)
         facts = facts_of(left)
         made = facts.made
         if left is self:
             made = (*made, f"join({right!r:.80})")
         lineage = common_lineage([facts.lineage, getattr(right, "lineage", None)])
-        plan = joined(slots_of(left), others, matches, step)
+        plan = joined(slots_of(left), others, Rows.of(matches), step)
         return View(plan, facts._replace(made=made, lineage=lineage))
 
     def __add__(self, other: Any) -> View:
