@@ -733,7 +733,6 @@ def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
     slots = []
     for number in range(max(map(len, parts))):
         sources: list[Source] = []
-        known: dict[tuple[Any, ...], int] = {}
         rows: list[Rows] = []
         end = 0
         for part, label in zip(parts, labels, strict=True):
@@ -741,41 +740,15 @@ def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
                 rows.append(Rows.none(len(part[0].rows)))
                 continue
             slot = part[number]
-            own = slot.sources
+            # A dataset may come several times: what ascends in each part ascends in the whole.
+            rows.append(slot.rows.shifted(end))
+            end += sum(len(source.leaf) for source in slot.sources)
             if label is not None and number == 0:
-                own = tuple(source._replace(label=label) for source in own)
-            if _would_descend(slot, own, known, rows, end):
-                # Sources come once more, so that ascending rows keep their order and small form.
-                known = {}
-            shifts = []
-            for source, start in zip(own, slot.starts, strict=True):
-                if source.identity not in known:
-                    known[source.identity] = end
-                    sources.append(source)
-                    end += len(source.leaf)
-                shifts.append(known[source.identity] - start)
-            rows.append(_shifted(slot, shifts))
+                sources += [source._replace(label=label) for source in slot.sources]
+            else:
+                sources += slot.sources
         slots.append(Slot(sources, Rows.concat(rows)))
     return tuple(slots)
-
-
-def _would_descend(
-    slot: Slot,
-    own: Sequence[Source],
-    known: Mapping[tuple[Any, ...], int],
-    rows: Sequence[Rows],
-    end: int,
-) -> bool:
-    """Return whether the rows of a slot, ascending as those before, would begin below their end."""
-    before = rows[-1] if rows else None
-    if before is None or not (before.ascending and slot.rows.ascending):
-        return False
-    if not (before.count and slot.rows.count):
-        return False
-    address = slot.at(0)
-    first = bisect_right(slot.ends, address)
-    begin = known.get(own[first].identity, end) + address - slot.starts[first]
-    return bool(begin <= before.at(before.count - 1))
 
 
 def _shifted(slot: Slot, shifts: list[int]) -> Rows:
