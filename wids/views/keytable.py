@@ -1,12 +1,12 @@
 """Lookup of samples by key, through a table of 64-bit hashes.
 
-The hashes are sorted, and a table of their first bits gives the few hashes that may be the wanted
-one. Two keys may share a hash, so the key itself is compared, too.
+The hashes are sorted, with the position of each. Two keys may share a hash, so the key itself is
+compared, too.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -47,24 +47,13 @@ class KeyTable:
         self._indexes = order.astype(np.uint32 if len(order) < 1 << 32 else np.int64)
         self._hashes = hashes[order]
         del order  # of many keys, the memory counts
-        bits = max(1, min(24, len(hashes).bit_length() - 2))
-        self._shift = 64 - bits
-        firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(self._shift)
-        # Four of them, on average, begin with the same bits.
-        self._starts = np.append(np.searchsorted(self._hashes, firsts), len(hashes))
         self._search = self._hashes.data
-        self._first = self._starts.data
 
     def indexes_of(self, wanted: int) -> list[int]:
         """Return the positions that have a hash, ascending."""
-        cell = wanted >> self._shift
-        stop = self._first[cell + 1]
-        found = bisect_left(self._search, wanted, self._first[cell], stop)
-        indexes = []
-        while found < stop and self._search[found] == wanted:
-            indexes.append(int(self._indexes[found]))
-            found += 1
-        return sorted(indexes)
+        first = bisect_left(self._search, wanted)
+        stop = bisect_right(self._search, wanted, first)
+        return sorted(self._indexes[first:stop].tolist())
 
     def pairs(self, wanted: Hashes) -> tuple[Integers, Integers]:
         """Return all pairs of equal hashes: positions in `wanted`, and positions in the table."""
