@@ -308,7 +308,7 @@ def test_tables_at_urls_are_shown_without_secrets(
             call()
         said += _said_by(caught.value)
     beside.save(tmp_path / "v.json")
-    for changes in ({"digest": "another"}, {"on": urls[:1]}, {"nbytes": None}, {"fields": urls}):
+    for changes in ({"digest": "another"}, {"key": urls[:1]}, {"nbytes": None}, {"fields": urls}):
         document = json.loads((tmp_path / "v.json").read_text())
         document["datasets"][1] |= changes
         (tmp_path / "w.json").write_text(json.dumps(document))

@@ -41,7 +41,7 @@ def _joined(
             "nbytes": stamp.nbytes,
             "digest": stamp.digest,
             "fields": {".caption": column},
-            "on": [None, None if name.endswith(".npy") else "key"],
+            "key": None if name.endswith(".npy") else "key",
         }
         base = {"shardlist": [{"url": "a.tar", "nsamples": 3}]}
         rows = {"range": [0, 3, 1]}

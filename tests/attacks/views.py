@@ -61,7 +61,7 @@ def _document(scene: Scene) -> dict[str, Any]:
     stamp = stamp_of(scene.folder / "t.csv")
     data: dict[str, Any] = {"shardlist": [{"url": "a.tar", "nsamples": 5}], "nsamples": 5}
     table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "nrows": 5}
-    table |= {"table": "t.csv", "fields": {".caption": "caption"}, "on": [None, "key"]}
+    table |= {"table": "t.csv", "fields": {".caption": "caption"}, "key": "key"}
     other = copy.deepcopy(data) | {"fields": [".txt"]}
     tabled = {"join": 1, "of_table": True, "none": [".caption"]}
     filled = {"join": 2, "replace": True, "rename": {".txt": ".new.txt"}, "none": [".txt"]}

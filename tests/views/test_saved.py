@@ -592,7 +592,7 @@ def test_a_document_on_a_server_names_no_file_of_this_machine(
     row: dict[str, Any] = {"url": "s0.tar", "nsamples": 1000}
     stamp = stamp_of(secret)
     table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "beside": [0]}
-    table |= {"fields": {".caption": "caption"}, "on": [None, "key"]}
+    table |= {"fields": {".caption": "caption"}, "key": "key"}
     datasets: list[dict[str, Any]] = [{"shardlist": [row]}]
     if way == "tables":
         datasets.append(table | {"tables": f"file://{folder}/{{shard}}.csv"})

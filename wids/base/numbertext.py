@@ -8,7 +8,6 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 __all__ = [
-    "SURE_DIGITS",
     "compared_text",
     "equal_text",
     "is_exact_float",
@@ -16,7 +15,7 @@ __all__ = [
 ]
 
 # Shorter numbers are printed exactly as they were read; a float keeps 15 digits.
-SURE_DIGITS = 15
+_SURE_DIGITS = 15
 _MOST_CHARACTERS = 1000  # of a number in a text
 # "007" is a code.
 _NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
@@ -37,7 +36,7 @@ def is_exact_float(text: str) -> bool:
     (False, False)
     """
     found = float(text)
-    if len(text) <= SURE_DIGITS and "e" not in text.lower():
+    if len(text) <= _SURE_DIGITS and "e" not in text.lower():
         return True
     if repr(found) == text:  # as most programs write floats
         return True

@@ -394,13 +394,13 @@ class ShardCache:
         return self.cache_dir / f"{self.entry_of_url(url, entry.name).name}{suffix}"
 
     def joins_folder(self) -> Path | None:
-        """Return the folder for what joins keep; None if it cannot be used."""
+        """Return the folder for files of the catalogue; None if it cannot be used."""
         folder = self.cache_dir / JOINS_FOLDER
         try:
             self._store.check()
             check_folder(folder, shared=self.shared)
         except OSError as error:
-            logger.info("%s: tables cannot be cached: %s", folder, error)
+            logger.info("%s: the catalogue cannot be kept: %s", folder, error)
             return None
         return folder
 

@@ -37,7 +37,7 @@ __all__ = [
 
 SPECS_FOLDER = "specs"  # subfolder of the cache folder for large specs
 KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # matches the names of the files there
-JOINS_FOLDER = "joins"  # subfolder for unpacked tables, and for files of the catalogue
+JOINS_FOLDER = "joins"  # subfolder for files of the catalogue
 KEPT_JOINS = "[0-9a-f]" * 32 + ".*"
 PACKS_FOLDER = "packs"  # subfolder for the tables of remote packs
 KEPT_PACKS = "[0-9a-f]" * 32 + ".table"

@@ -5,7 +5,6 @@ Samples and rows are found by hashes of keys, block by block in numpy.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from wids.views.plan import (
     slots_of,
 )
 from wids.views.tablefiles import table_beside
-from wids.views.tables import Match, Table, TableRows
+from wids.views.tables import Table, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -242,32 +241,31 @@ def joined_rows(
             "order of the samples; leave one of them out"
         )
     in_order = aligned or (on is None and table.in_order)
-    match = Match(None, None) if in_order else _matched(on, table)
-    chosen = _chosen_fields(table, match, fields, rename or {})
+    field, column = (None, None) if in_order else _matched(on, table)
+    chosen = _chosen_fields(table, column, fields, rename or {})
     if aligned:
         _check_aligned(left, table)
-    table = table.only(used_columns(table, chosen, match))
-    if match.column is None:
+    table = table.only(used_columns(table, chosen, column))
+    if column is None:
         rows = _rows_in_order(left, table)
-    elif match.field is not None:
-        rows = _rows_by_field(left, table, match.field, match.column)
+    elif field is not None:
+        rows = _rows_by_field(left, table, field, column)
     else:
-        hashes = table.columns[match.column].hashes()
-        rows = _first_rows(left.key_hashes(), table, match.column, hashes)
-    cache, datasets = cache_of(left), datasets_in(left, joined=False)
-    if cache is not None and cache.cache_size is not None:  # what was cached counts, too
-        with suppress(OSError):  # a folder that may only be read
-            cache.trim(cache.cache_size)
+        hashes = table.columns[column].hashes()
+        rows = _first_rows(left.key_hashes(), table, column, hashes)
+    datasets = datasets_in(left, joined=False)
     lost = np.flatnonzero(rows < 0)
     if len(lost) and missing == "error":
         raise ValueError(
-            f"{_lost(left, table, match, lost)}; "
+            f"{_lost(left, table, (field, column), lost)}; "
             'missing="drop" leaves such samples out, missing="fill" gives them None'
         )
     if len(lost) == len(left) and len(left) and table.num_rows:
-        warn(f"{_lost(left, table, match, lost)}: check that on= names what is equal")
+        warn(f"{_lost(left, table, (field, column), lost)}: check that on= names what is equal")
     pipeline = datasets[0].pipeline if datasets else None
-    return rows, TableRows(table, chosen, match, pipeline, datasets if _is_beside(table) else ())
+    # What a field found was compared here; reading would need the field again.
+    key = column if field is None else None
+    return rows, TableRows(table, chosen, key, pipeline, datasets if _is_beside(table) else ())
 
 
 def _is_beside(table: Table) -> bool:
@@ -275,13 +273,13 @@ def _is_beside(table: Table) -> bool:
     return table.origin is not None and table.origin.is_pattern
 
 
-def used_columns(table: Table, fields: Mapping[str, str], match: Match) -> list[str]:
+def used_columns(table: Table, fields: Mapping[str, str], key: str | None) -> list[str]:
     """Return the columns that a join reads: one at least, whose length counts.
 
     Raises:
         ValueError: The table has no such columns.
     """
-    used = [*fields.values(), *([] if match.column is None else [match.column])]
+    used = [*fields.values(), *([] if key is None else [key])]
     for name in used:
         _check_column(table, name, "join")
     return list(dict.fromkeys(used)) or table.names[:1]
@@ -310,8 +308,8 @@ def refuse_joined(path: Path, samples: Any) -> None:
             )
 
 
-def _matched(on: On, table: Table) -> Match:
-    """Return the column and the field to compare, as given or by the names of the columns."""
+def _matched(on: On, table: Table) -> tuple[str | None, str]:
+    """Return the field to compare, None for the key, and the column, as given or by its name."""
     if on is None:
         found = next((name for name in _KEY_COLUMNS if name in table.names), None)
         if found is None:
@@ -321,18 +319,18 @@ def _matched(on: On, table: Table) -> Match:
                 f"and aligned=True takes the rows in the order of the samples; the columns are "
                 f"{_named(table)}"
             )
-        return Match(None, found)
+        return None, found
     if isinstance(on, str) and on.startswith("."):
         extension, path = column_named(on)
         on = (on, path[-1] if path else extension.lstrip("."))
     field, column = (None, on) if isinstance(on, str) else on
     _check_column(table, column, "on")
-    return Match(None if field in {"key", "__key__"} else field, column)
+    return None if field in _KEY_COLUMNS else field, column
 
 
 def _chosen_fields(
     table: Table,
-    match: Match,
+    matched: str | None,
     fields: Collection[str] | None,
     rename: Mapping[str, str],
 ) -> dict[str, str]:
@@ -348,7 +346,7 @@ def _chosen_fields(
             raise ValueError(f"rename: a field begins with a dot, got {new!r} for {name!r}")
     if fields is None:
         # Labels and what was matched are in the sample; pandas names an index without a name so.
-        left_out = {*_LABELS, match.column}
+        left_out = {*_LABELS, matched}
         wanted = [name for name in table.names if name not in left_out]
         wanted = [name for name in wanted if not name.startswith("__index_level_")]
         wanted += [name for name in names if name not in wanted]
@@ -455,22 +453,23 @@ def _first_rows(
     return np.append(row_of, -1)[key.first_indexes(wanted, -1)]
 
 
-def _lost(left: Any, table: Table, match: Match, lost: Integers) -> str:
+def _lost(left: Any, table: Table, match: tuple[str | None, str | None], lost: Integers) -> str:
     """Return the message that samples have no row."""
     first = int(lost[0])
-    if match.field is None:
+    field, column = match
+    if field is None:
         wanted = f"key {left.key_at(first)!r}"
     else:
-        extension, path = column_named(match.field)
+        extension, path = column_named(field)
         value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
-        wanted = f"{match.field} {value.item() if isinstance(value, np.generic) else value!r}"
+        wanted = f"{field} {value.item() if isinstance(value, np.generic) else value!r}"
     origin = table.origin
     if origin is not None and origin.is_pattern:
         beside = display_url(table_beside(origin.location, left.locate(first).shard.url))
         seen = f", which {beside} should have"
     else:
-        have = repr(table.columns[match.column or ""].at(0)) if table.num_rows else "no rows"
-        seen = f"; column {match.column!r} begins with {have}"
+        have = repr(table.columns[column or ""].at(0)) if table.num_rows else "no rows"
+        seen = f"; column {column!r} begins with {have}"
     return (
         f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
         f"sample {first} with the {wanted}{seen}"

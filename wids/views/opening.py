@@ -94,7 +94,7 @@ _SAID = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
 _SAID |= {"lineage": object, "classes": str}
 _LEAF = _Object(dict.fromkeys(["spec", "versions", "table", "tables", *USUAL_RULES], object))
 _LEAF |= {"shardlist": list, "nsamples": int, "nbytes": int, "digest": str, "options": dict}
-_LEAF |= {"fields": object, "contents": dict, "nrows": int, "beside": [int], "on": list}
+_LEAF |= {"fields": object, "contents": dict, "nrows": int, "beside": [int], "key": str}
 _STEP = _Object({"names": {str: [str]}, "before": [int], "after": [int], "join": int})
 _STEP |= {"none": [str], "rename": {str: str}}
 _STEP |= dict.fromkeys(["replace", "of_table"], bool)
@@ -500,15 +500,14 @@ class _Opener:
         """Open a joined table, after checking that it has not changed."""
         from wids.views.joining import used_columns
         from wids.views.tablefiles import beside_shards, open_table, table_beside
-        from wids.views.tables import FileStamp, Match, TableRows
+        from wids.views.tables import FileStamp, TableRows
 
-        on: Any = node.get("on")
         fields: Any = node.get("fields")
-        whole = None not in map(node.get, ("on", "nbytes", "digest")) and isinstance(fields, dict)
-        if not whole or len(on) != 2 or any(name[:1] != "." for name in fields):
+        whole = None not in map(node.get, ("nbytes", "digest")) and isinstance(fields, dict)
+        if not whole or any(name[:1] != "." for name in fields):
             raise SpecError(
-                "expected a table as it is saved, with on (a field and a column), fields (a column "
-                f"for each extension), nbytes and digest, found {_shown(node)}"
+                "expected a table as it is saved, with fields (a column for each extension), "
+                f"nbytes and digest, found {_shown(node)}"
             )
         stamp = FileStamp(node["nbytes"], node["digest"])
         named = self._located(node.get("table", node.get("tables")))
@@ -528,11 +527,11 @@ class _Opener:
                 table = beside_shards(pattern, beside, missing="fill", cache=cache, stamp=stamp)
             else:
                 table = open_table(named, cache=cache, stamp=stamp)
-            match = Match(*on)
-            table = table.only(used_columns(table, fields, match))
+            table = table.only(used_columns(table, fields, node.get("key")))
         except OSError as error:
             raise SpecError(str(error)) from error
-        rows = TableRows(table, fields, match, None if first is None else first.pipeline, beside)
+        pipeline = None if first is None else first.pipeline
+        rows = TableRows(table, fields, node.get("key"), pipeline, beside)
         if len(rows) != node.get("nrows", len(rows)):
             raise SpecError(
                 f"{table.name}: expected {node['nrows']} rows, found {len(rows)}; join the table "

@@ -10,7 +10,7 @@ The list of datasets has the datasets and tables, with their state at the time o
     {"spec" or "shardlist", "nsamples", "digest",    a dataset
      "contents", "versions", "options", "fields"}
     {"table" or "tables", "nbytes", "digest",        a file of a table, or the pattern of tables
-     "fields", "on", "beside"}                       that lie beside the shards of some datasets
+     "fields", "key", "beside"}                       that lie beside the shards of some datasets
 
 A slot has its sources, each with the steps that follow, and rows: a range, a list, or arrays in the
 file of the document. A document written by hand has changes to a dataset in place of a plan:
@@ -262,7 +262,7 @@ class _Writer:
             "digest": origin.stamp.digest,
             "nrows": len(rows),
             "fields": rows.fields,
-            "on": list(rows.match),
+            "key": rows.key,
             **beside,
         }
 

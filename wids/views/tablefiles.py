@@ -28,9 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.base.decompression import allowed_nbytes
-from wids.base.files import atomic_file
 from wids.base.memorymaps import map_file
-from wids.base.numbertext import SURE_DIGITS, is_exact_float
 from wids.base.optional import load
 from wids.base.strictcsv import strict_rows
 from wids.base.threads import DaemonThreadPool
@@ -57,12 +55,11 @@ if TYPE_CHECKING:
 
 __all__ = ["beside_shards", "is_table", "open_table", "table_beside"]
 
-# A larger Parquet or CSV file is unpacked once, into a file that all processes map.
-MOST_HELD_NBYTES = 64 << 20
+_BATCH_NBYTES = 64 << 20  # of what is unpacked at a time
 _FETCHED_AT_ONCE = 8
+# "007" is a code, and no number.
 _INTEGER = r"^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-_LEADING_ZERO = r"^-?0[0-9]"
 
 
 def is_table(source: Any) -> bool:
@@ -81,7 +78,7 @@ def open_table(
     Args:
         source: Path or URL of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file; a
             data frame of pandas or polars, or a table of pyarrow; a dict of columns; or an array.
-        cache: Where a file at a URL is fetched to, and large files are unpacked to.
+        cache: Where a file at a URL is fetched to.
         stamp: What the file must have.
 
     Raises:
@@ -156,7 +153,7 @@ class _File(NamedTuple):
         path: Where it is.
         title: What messages call it.
         origin: Where it was given.
-        cache: Where large files are unpacked to; None to hold them in memory.
+        cache: Where a file at a URL is fetched to.
     """
 
     path: Path
@@ -189,34 +186,9 @@ class _File(NamedTuple):
         reopen = partial(_in_file, location, self.cache, stamp)
         return Table(names, read, self.origin, in_order=in_order, reopen=reopen)
 
-    def columns(
-        self, names: Sequence[str], nbytes: int, batches: Callable[[], Iterable[Any]]
-    ) -> dict[str, Column]:
-        """Return columns of the file, or of its unpacked copy, which is made if missing.
-
-        Args:
-            names: Their names.
-            nbytes: The memory that they take.
-            batches: Function that reads them, batch by batch.
-        """
-        folder = None if self.cache is None else self.cache.joins_folder()
-        if folder is None or nbytes <= MOST_HELD_NBYTES:
-            return _columns(self._plain(batches()), names)
-        named = repr((self.origin.stamp.digest, sorted(names)))
-        path = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.arrow"
-        try:
-            os.utime(path)  # files are evicted by their dates
-        except FileNotFoundError:
-            arrow = load("pyarrow", "parquet")
-            with atomic_file(path) as stream:
-                writer = None
-                for batch in self._plain(batches()):
-                    writer = writer or arrow.ipc.new_stream(stream, batch.schema)
-                    writer.write_batch(batch)
-                if writer is not None:
-                    writer.close()
-            arrow.default_memory_pool().release_unused()  # what the batches took
-        return _columns(_arrow_stream(path).read_all().to_batches(), names)
+    def columns(self, names: Sequence[str], batches: Iterable[Any]) -> dict[str, Column]:
+        """Return columns of the file, which are read batch by batch."""
+        return _columns(self._plain(batches), names)
 
     def _plain(self, batches: Iterable[Any]) -> Iterator[Any]:
         total = 0
@@ -310,23 +282,24 @@ def _open_parquet(file: _File) -> Table:
     def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
         try:
             opened = parquet.ParquetFile(file.path)
-            nbytes, widest = _parquet_sizes(file, opened, wanted)
+            widest = _checked_width(file, opened, wanted)
         except SpecError:
             raise
         except (arrow.ArrowException, OSError, ValueError) as error:
             raise file.damaged(error) from error
-        num_rows = min(max(1, MOST_HELD_NBYTES // max(1, widest)), 1 << 20)
-        return file.columns(
-            wanted, nbytes, lambda: opened.iter_batches(num_rows, columns=list(wanted))
-        )
+        num_rows = min(max(1, _BATCH_NBYTES // max(1, widest)), 1 << 20)
+        return file.columns(wanted, opened.iter_batches(num_rows, columns=list(wanted)))
 
     return file.table(names, columns)
 
 
-def _parquet_sizes(file: _File, opened: Any, names: Sequence[str]) -> tuple[int, int]:
-    """Return what columns of a Parquet file unpack to, and a bound of what a row takes.
+def _checked_width(file: _File, opened: Any, names: Sequence[str]) -> int:
+    """Return a bound of what a row of a Parquet file takes, after checking what columns unpack to.
 
     The file may state other sizes than its pages have, so the headers of these are added up.
+
+    Raises:
+        SpecError: They unpack to more than is allowed.
     """
     metadata = opened.metadata
     total = widest = 0
@@ -356,7 +329,7 @@ def _parquet_sizes(file: _File, opened: Any, names: Sequence[str]) -> tuple[int,
         if name not in names:  # a row may have many values
             file.check_size(longest * chunk.num_values)
         widest = max(widest, longest)
-    return total, widest
+    return widest
 
 
 def _longest_value(file: _File, group: int, name: str, page_nbytes: int) -> int:
@@ -444,13 +417,10 @@ def _open_arrow(file: _File) -> Table:
     def columns(names: Sequence[str]) -> Mapping[str, Column]:
         try:
             table = _arrow_stream(file.path, [schema.get_field_index(each) for each in names])
-            table = table.read_all()
+            batches = table.read_all().to_batches()
         except (arrow.ArrowException, OSError) as error:
             raise file.damaged(error) from error
-        # What takes more memory than the file was compressed; else it is mapped as it is.
-        nbytes = table.get_total_buffer_size()
-        is_compressed = nbytes > file.origin.stamp.nbytes
-        return file.columns(names, nbytes if is_compressed else 0, table.to_batches)
+        return file.columns(names, batches)
 
     return file.table(schema.names, columns)
 
@@ -514,8 +484,7 @@ def _open_csv(file: _File) -> Table:
         names = next(csv.reader(stream, delimiter=delimiter), [])
 
     def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
-        found = _parsed_csv(file, delimiter, wanted)
-        return file.columns(wanted, found.nbytes, found.to_batches)
+        return file.columns(wanted, _parsed_csv(file, delimiter, wanted).to_batches())
 
     return file.table(names, columns)
 
@@ -551,25 +520,12 @@ def _numbers_if_any(texts: Any) -> Any:
     if filled.null_count == len(filled):
         return texts
     for pattern, kind in ((_INTEGER, arrow.int64()), (_NUMBER, arrow.float64())):
-        matches = compute.match_substring_regex(filled, pattern)
-        codes = compute.match_substring_regex(filled, _LEADING_ZERO)
-        if compute.all(matches).as_py() and not compute.any(codes).as_py():
+        if compute.all(compute.match_substring_regex(filled, pattern)).as_py():
             try:
-                numbers = filled.cast(kind)
+                return filled.cast(kind)
             except arrow.ArrowInvalid:  # an integer of more than 64 bits
-                break
-            return numbers if kind == arrow.int64() or _are_exact(filled) else texts
+                return texts
     return texts
-
-
-def _are_exact(numbers: Any) -> bool:
-    """Return whether 64-bit floats hold all digits of numbers that are texts, or null."""
-    compute = load("pyarrow.compute", "parquet")
-    short = compute.less_equal(compute.binary_length(numbers), SURE_DIGITS)
-    plain = compute.invert(compute.match_substring(numbers, "e", ignore_case=True))
-    # Few columns have such numbers; comparing one takes as long as parsing a hundred.
-    rest = numbers.filter(compute.invert(compute.and_(short, plain))).drop_null()
-    return all(is_exact_float(text) for chunk in rest.chunks for text in chunk.to_pylist())
 
 
 # Arrays, lists and frames.
@@ -697,28 +653,26 @@ def beside_shards(
     shards = dict.fromkeys(url for dataset in datasets for url in dataset.shards.urls)
     locations = [table_beside(pattern, shard) for shard in shards]
 
-    def is_there(location: str) -> bool:
+    def opened(location: str) -> Table | None:
         try:
-            return _fetched(location, cache).exists()
-        except AbsentError:
-            return False
+            return _in_file(location, cache)
+        except (AbsentError, FileNotFoundError):
+            return None
         finally:
             if cache is not None:
                 cache.release()
 
     with DaemonThreadPool(_FETCHED_AT_ONCE, "wids-tables") as pool:
-        flags = list(pool.map(is_there, locations))
-    there = [location for location, found in zip(locations, flags, strict=True) if found]
-    lost = [location for location, found in zip(locations, flags, strict=True) if not found]
-    if lost and (missing == "error" or not there):
+        found = list(pool.map(opened, locations))
+    tables = [table for table in found if table is not None]
+    lost = [location for location, table in zip(locations, found, strict=True) if table is None]
+    if lost and (missing == "error" or not tables):
         raise ValueError(
             f"join_tables: {len(lost)} of {len(locations)} shards have no table, the first would "
             f'be {display_url(lost[0])}; missing="drop" leaves out samples without a row'
         )
-    # One after the other: the next may evict a file that is not open yet.
-    tables = [_in_file(location, cache) for location in there]
-    found = _stamp_of_all(tables)
-    if stamp is not None and stamp.digest != found.digest:
+    together = _stamp_of_all(tables)
+    if stamp is not None and stamp.digest != together.digest:
         raise SpecError(
             f"{display_url(pattern)}: the tables beside the shards have changed since they were "
             "joined; join them again, or restore the files"
@@ -741,7 +695,7 @@ def beside_shards(
             for name in wanted
         }
 
-    return Table(names, read, Origin(pattern, found, is_pattern=True))
+    return Table(names, read, Origin(pattern, together, is_pattern=True))
 
 
 def _stamp_of_all(tables: Sequence[Table]) -> FileStamp:

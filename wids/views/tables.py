@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
 
-__all__ = ["Column", "FileStamp", "Match", "Origin", "Table", "TableRows", "stamp_of"]
+__all__ = ["Column", "FileStamp", "Origin", "Table", "TableRows", "stamp_of"]
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -463,31 +463,18 @@ def _of_file(image: bytes, path: str, origin: Origin | None) -> Table:
     return Table.of(pickle.loads(image, buffers=buffers), origin)  # noqa: S301 (part of a pickle)
 
 
-class Match(NamedTuple):
-    """The comparison that gives a sample its row.
-
-    Attributes:
-        field: A field of the samples such as ".json:uid"; None for their keys.
-        column: The column of the table that must be equal; None for rows in the order of samples.
-    """
-
-    field: str | None
-    column: str | None
-
-
 class TableRows:
     """What a join with a table reads: a row is read like a sample of a dataset.
 
     Args:
         table: The table.
         fields: The column of each field.
-        match: How the rows were found.
+        key: The column that must equal the key of a sample; None if rows were found otherwise.
         pipeline: That of the samples.
         beside: Datasets beside whose shards the tables lie; none for a table named by itself.
 
     Attributes:
-        table, fields, match, beside: As given.
-        key: The column that must equal the key of a sample; None if rows were found otherwise.
+        table, fields, key, beside: As given.
         class_names: None; a table has no names of classes.
     """
 
@@ -497,25 +484,23 @@ class TableRows:
         self,
         table: Table,
         fields: Mapping[str, str],
-        match: Match,
+        key: str | None,
         pipeline: Pipeline | None = None,
         beside: Sequence[Any] = (),
     ) -> None:
         from wids.codecs.decode import SampleDecoder
 
-        self.table, self.fields, self.match = table, dict(fields), match
+        self.table, self.fields, self.key = table, dict(fields), key
         self.beside = tuple(beside)
-        # What a field found was compared there; reading would need the field again.
-        self.key = match.column if match.field is None else None
         self._pipeline = pipeline or Pipeline("PIL", SampleDecoder())
         columns = table.columns
         self._readers = [
             (name, columns[column].at, self._finisher(name)) for name, column in self.fields.items()
         ]
         self._key_at: Callable[[int], str] | None = None
-        if self.key is not None:
-            at = columns[self.key].at
-            self._key_at = at if columns[self.key].kind == "text" else lambda n: equal_text(at(n))
+        if key is not None:
+            at = columns[key].at
+            self._key_at = at if columns[key].kind == "text" else lambda n: equal_text(at(n))
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -524,13 +509,13 @@ class TableRows:
         return f"{len(self.fields)} columns of {self.table.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableRows, (self.table, self.fields, self.match, self._pipeline, self.beside)
+        return TableRows, (self.table, self.fields, self.key, self._pipeline, self.beside)
 
     def with_pipeline(self, pipeline: Pipeline | None, fields: Iterable[str] | None) -> TableRows:
         """Return the same rows with some of the fields, read through another pipeline."""
         wanted = self.fields if fields is None else {*fields}
         kept = {name: column for name, column in self.fields.items() if name in wanted}
-        return TableRows(self.table, kept, self.match, pipeline, self.beside)
+        return TableRows(self.table, kept, self.key, pipeline, self.beside)
 
     def together(self, field: str) -> TableRows:
         """Return the same rows with all columns except bytes in one field.
@@ -545,7 +530,7 @@ class TableRows:
             raise ValueError(f"columns_as: {field!r} is a column of bytes of {table.name}")
         if names:
             table, own = table.with_record(field, names), own | {field: field}
-        return TableRows(table, own, self.match, self._pipeline, self.beside)
+        return TableRows(table, own, self.key, self._pipeline, self.beside)
 
     # Samples.
 
