@@ -13,13 +13,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from wids import BatchSampler, DistributedShardSampler
 
-pytestmark = [
-    # Three workers are one more than some machines have cores.
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    # torchdata 0.11 calls what torch 2.13 deprecates.
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
-]
-
 BATCH = 5
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers.refusals import refuses
 
 import wids
@@ -96,6 +97,10 @@ def batched(**given: Any) -> wids.BatchSampler:
     return wids.BatchSampler(chunked(), **{"batch_size": 2, **given})
 
 
+def by_cost(cost: Any = DATA, max_cost: Any = 5) -> wids.BatchSampler:
+    return wids.BatchSampler(chunked(), cost=cost, max_cost=max_cost)
+
+
 def weighed(**given: Any) -> wids.DistributedShardSampler:
     return wids.DistributedShardSampler(DATA, 1, 0, lengths=[20], **given)
 
@@ -128,8 +133,14 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     (batched, "batch_size", 0, ValueError),
     *((batched, "drop_last", bad, TypeError) for bad in (2, "no", None)),
     *((batched, "pack", bad, TypeError) for bad in (2, "no", None)),
+    *((by_cost, "cost", bad, ValueError) for bad in ([1], 7, ["a"] * 20)),
+    *((by_cost, "max_cost", bad, TypeError) for bad in ("x", True)),
+    *((by_cost, "max_cost", bad, ValueError) for bad in (0, NAN)),
     *((batched, "shape", bad, ValueError) for bad in ("x", 5, [1], [1.5] * 20)),
-    *((mixed, "weights", bad, ValueError) for bad in ("x", [1], [-1, 1], [NAN, 1], [0, 0])),
+    *(
+        (mixed, "weights", bad, ValueError)
+        for bad in ("x", [1], [1, 2, 3], [-1, 1], [NAN, 1], [0, 0])
+    ),
     *((mixed, "weights", bad, TypeError) for bad in ({"a": 1}, {"a": 1, "b": 2}, 5)),
     *((mixed, "weights", bad, TypeError) for bad in (["1", "2"], [None, 1], [1j, 2])),
     (mixed, "num_samples", 0, ValueError),
@@ -138,14 +149,15 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     *((wids.Mixture, "parts", bad, ValueError) for bad in ([], [[]])),
     *((wids.concat, "parts", bad, TypeError) for bad in (None, 5, "ab", [None], ["a"])),
     *((buckets, "widths", bad, TypeError) for bad in ("x", ["a"])),
-    *((buckets, "widths", bad, ValueError) for bad in (None, [[1]], [0], [NAN])),
+    *((buckets, "widths", bad, ValueError) for bad in (None, [[1]], [0], [NAN], [3, 4])),
     *((buckets, "heights", bad, TypeError) for bad in ("x", ["a"])),
     *((buckets, "heights", bad, ValueError) for bad in (None, [1, 2])),
     *((buckets, "pixels", bad, TypeError) for bad in ("x", None)),
-    *((buckets, "pixels", bad, ValueError) for bad in (0, -1, NAN)),
+    *((buckets, "pixels", bad, ValueError) for bad in (0, -1, 100, NAN)),
     *((buckets, "step", bad, TypeError) for bad in ("x", 1.5)),
+    (buckets, "step", 0, ValueError),
     *((buckets, "most_aspect", bad, TypeError) for bad in ("x", None)),
-    *((buckets, "most_aspect", bad, ValueError) for bad in (0, NAN)),
+    *((buckets, "most_aspect", bad, ValueError) for bad in (0, 0.5, NAN)),
     *((wids.random_seed, "sample", bad, TypeError) for bad in (None, "x", 1.5, [1])),
     *((wids.random_seed, "sample", bad, ValueError) for bad in ({}, -1)),
     *((report, "lengths", bad, ValueError) for bad in (5, "abc", ["a"], [1.5], [], [-1, 5])),
@@ -157,6 +169,7 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     *((cluster, name, 1.5, TypeError) for name in ("nodes", "ranks_per_node", "workers")),
     *((cluster, name, 0, ValueError) for name in ("nodes", "ranks_per_node", "batch_size")),
     *((cluster, name, -1, ValueError) for name in ("cache_shards", "open_shards")),
+    (wids.check_ranks, "sampler", None, TypeError),
 ]
 
 
@@ -168,17 +181,10 @@ def test_wrong_arguments_are_named(call: Callable[..., object], name: str) -> No
             refuses(lambda v=value: call(**{name: v}), expected, name)  # type: ignore[misc]
 
 
-def by_cost(cost: Any = DATA, max_cost: Any = 5) -> wids.BatchSampler:
-    return wids.BatchSampler(chunked(), cost=cost, max_cost=max_cost)
-
-
-def test_costs_and_states_of_batches_are_checked_by_name() -> None:
-    """Costs, their bound and the states of a BatchSampler are refused by name."""
-    refuses(lambda: by_cost(cost=[1]), ValueError, "cost")
-    refuses(lambda: by_cost(cost=["a"] * 20), ValueError, "cost")
-    refuses(lambda: by_cost(max_cost="x"), TypeError, "max_cost")
-    refuses(lambda: by_cost(max_cost=NAN), ValueError, "max_cost")
-    refuses(lambda: wids.BatchSampler([], 2), TypeError, "sampler")  # type: ignore[arg-type]
+def test_samplers_and_states_of_batches_are_checked_by_name() -> None:
+    """The sampler and the states of a BatchSampler are refused by name."""
+    other = torch.utils.data.RandomSampler(range(3))
+    refuses(lambda: wids.BatchSampler(other, 2), TypeError, "sampler of wids", "RandomSampler")  # type: ignore[arg-type]
     for make in (batched, lambda: by_cost(cost=[1] * 20)):
         sampler: Any = make()
         for state, expected in ((None, TypeError), (3, TypeError), ({}, ValueError)):

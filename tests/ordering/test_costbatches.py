@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 
 from wids import BatchSampler, DistributedShardSampler
 
-# torchdata 0.11 calls what torch 2.13 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-
 THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
@@ -288,15 +285,8 @@ def test_states_that_do_not_fit_are_refused():
         ({"cost": LENGTHS[1:], "max_cost": 1000}, ValueError, "for each of 1010 samples"),
         ({"cost": [*LENGTHS, 5], "max_cost": 1000}, ValueError, "for each of 1010.*1011"),
         ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "sample 0 costs nan"),
-        ({"cost": ["a"] * 1010, "max_cost": 1000}, ValueError, "a number for each"),
         ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "sample 0 costs"),
         ({"batch_size": 4, "pack": True}, TypeError, "got batch_size, pack"),
-        ({"cost": LENGTHS, "max_cost": "1000"}, TypeError, "max_cost must be .* got '1000'"),
-        ({"cost": LENGTHS, "max_cost": True}, TypeError, "max_cost must be .* got True"),
-        ({"cost": LENGTHS, "max_cost": np.nan}, ValueError, "max_cost must be .* got nan"),
-        ({"cost": 7, "max_cost": 1000}, ValueError, "cost must be a number for each"),
-        ({"cost": LENGTHS, "max_cost": 1000, "pack": "no"}, TypeError, "pack must be .* got 'no'"),
-        ({"cost": LENGTHS, "max_cost": 0}, ValueError, "max_cost must be"),
         ({"cost": LENGTHS, "max_cost": 1000, "drop_last": True}, ValueError, "drop_last"),
     ],
 )

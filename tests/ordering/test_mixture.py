@@ -18,11 +18,6 @@ from wids import ChunkedSampler, DistributedShardSampler, Mixture, ShardListSamp
 from wids.ordering.mixtureorder import MixtureChunks
 from wids.ordering.order import Chunks, OrderSpec, Share
 
-pytestmark = [
-    # torchdata 0.11 calls what torch 2.13 deprecates.
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
-]
-
 
 class Part(list):
     """A dataset of numbers from `start` on, in shards."""
@@ -284,20 +279,13 @@ def test_weights_that_a_sampler_does_not_see_are_warned_of():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([],), "parts of a mixture must have samples"),
         (([range(3), []],), r"must have samples, got parts of .3, 0. samples"),
-        (([range(3)], [1, 2]), "one number for each of 1 parts"),
-        (([range(3)], "length"), "weights must be 'size'"),
-        (([range(3)], [-1]), "weights.0. of a mixture must be .*at least 0, got -1"),
-        (([range(3)], [0]), "not all be 0"),
-        (([range(3)], [float("nan")]), "a finite number"),
         (
             ([range(3), range(3)], [1, float("inf")]),
             r"weights.1. .* be a finite number",
         ),
         (([range(3), range(3)], [1, 1e-12], 10), "part 1 .* never .*num_samples=100000000000"),
         (([range(100), range(3)], [1, 0.001]), "part 1 .* never .*num_samples=1001 or more"),
-        (([range(3)], [1], 0), "num_samples must be"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):

@@ -2,8 +2,6 @@
 
 import hashlib
 import random
-import subprocess
-import sys
 from collections import Counter
 from itertools import chain
 from math import gcd, isqrt
@@ -14,7 +12,7 @@ from helpers.orders import order_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wids.ordering.order import MOST_CHUNKS, PARTITIONS, Chunks, OrderSpec, Share
+from wids.ordering.order import PARTITIONS, Chunks, OrderSpec, Share
 from wids.ordering.permute import derive_key, facts_hash, permute, shuffled
 
 THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -262,12 +260,6 @@ def test_digests_tell_chunks_apart():
     assert len({facts_hash(each.facts) for each in chunks}) == 4
 
 
-def test_too_many_chunks_are_refused():
-    """Millions of chunks of a few samples are refused before their table is made."""
-    with pytest.raises(ValueError, match="partition='uniform'"):
-        Chunks.cut(0, 10 * MOST_CHUNKS, 2)
-
-
 # Shares of the ranks.
 
 
@@ -393,12 +385,3 @@ def test_storage_order_without_shuffling():
     first = chunks.epoch(OrderSpec(shufflefirst=False)).at(np.arange(60))
     assert (first // 7).tolist() == [p // 7 for p in range(60)]
     assert first.tolist() != list(range(60))
-
-
-def test_the_order_needs_no_torch():
-    """The order is computed without torch."""
-    code = (
-        "import sys, wids.ordering.order, wids.ordering.mixtureorder; print('torch' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False"

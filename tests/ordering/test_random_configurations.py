@@ -17,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers.orders import Numbers
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -28,19 +29,6 @@ SOURCES = [*ONE_PROCESS, "distributed", "shards", "view", "weights", "balance", 
 BATCHES = ["none", "plain", "cost", "pack", "shape"]
 TAILS = {"pad": {}, "drop": {"drop_last": True}, "ragged": {"pad": False}}
 MAX_COST = 100
-
-pytestmark = [
-    # torchdata 0.11 calls what torch 2.13 deprecates.
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
-]
-
-
-class Numbers(list):
-    """A dataset of its own indexes, in shards."""
-
-    def __init__(self, lengths):
-        super().__init__(range(sum(lengths)))
-        self.lengths = lengths
 
 
 @dataclass

@@ -1,12 +1,10 @@
-"""The samplers: what old code relies on, exact ranks, epochs, states, errors."""
+"""The samplers: rank and number of ranks, epochs, states, errors."""
 
 import copy
 import json
-import os
 import pickle
-import subprocess
-import sys
 import warnings
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from unittest import mock
@@ -14,6 +12,8 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from helpers.interpreters import run_ranks
+from helpers.orders import Numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,26 +23,12 @@ from wids import (
     ChunkedSampler,
     DistributedChunkedSampler,
     DistributedShardSampler,
-    ShardedSampler,
     ShardListSampler,
 )
 from wids.errors import WidsWarning
 
 LENGTHS = [30, 11, 0, 60]
-
-
-class Shards(list):
-    """A dataset of 101 samples in uneven shards."""
-
-    lengths = LENGTHS
-
-    def __init__(self):
-        super().__init__(range(sum(LENGTHS)))
-
-
-def ranks(make, replicas):
-    """List what each rank of a fresh run yields."""
-    return [list(make(num_replicas=replicas, rank=rank)) for rank in range(replicas)]
+SHARDS = Numbers(LENGTHS)
 
 
 class process_group:  # noqa: N801 (used like a function)
@@ -64,48 +50,7 @@ class process_group:  # noqa: N801 (used like a function)
             patch.stop()
 
 
-# What code written for wids 0.1.11 relies on.
-
-
-def test_old_attributes_and_ranges():
-    """Ranges, seed, shuffle, shufflefirst and epoch read as in 0.1.11."""
-    sampler = ChunkedSampler(
-        list(range(10000)), num_samples=5000, chunksize=1000, shufflefirst=False
-    )
-    assert sampler.ranges == [(i, i + 1000) for i in range(0, 5000, 1000)]
-    assert (sampler.seed, sampler.shuffle, sampler.shufflefirst) == (0, True, False)
-    assert sampler.epoch == 0
-
-
-def test_shuffle_may_be_assigned():
-    """`shuffle = False` after construction gives storage order."""
-    sampler = ChunkedSampler(range(5000), chunksize=1000)
-    sampler.shuffle = False
-    assert list(sampler) == list(range(5000))
-
-
-def test_shard_sampler_has_one_range_a_shard():
-    """The shard sampler's chunks are the shards, and it has a length."""
-    sampler = ShardedSampler(Shards())
-    assert sampler.ranges == [(0, 30), (30, 41), (41, 41), (41, 101)]
-    assert ShardListSampler(None, lengths=[3, 0, 2]).ranges == [(0, 3), (3, 3), (3, 5)]
-    assert len(sampler) == 101
-    assert sorted(sampler) == list(range(101))
-
-
-def test_shard_sampler_finishes_a_shard_before_the_next():
-    """Samples of one shard stay together."""
-    order = list(ShardListSampler(None, lengths=[10] * 10))
-    shards = [index // 10 for index in order]
-    assert [shards[i] for i in range(0, 100, 10)] == list(dict.fromkeys(shards))
-
-
-def test_passes_differ_and_advance_the_epoch():
-    """Without `set_epoch`, each pass is the next epoch."""
-    sampler = ShardedSampler(Shards())
-    first, second = list(sampler), list(sampler)
-    assert first != second
-    assert sampler.epoch == 2
+# Rank and number of ranks. What code written for 0.1.11 relies on is in test_drop_in.py.
 
 
 def test_a_process_group_gives_rank_and_size():
@@ -149,17 +94,17 @@ def test_a_rank_of_a_launcher_without_a_group_is_said(name, monkeypatch):
     """Where only a rank above 0 tells of other processes, all samples come, with a warning."""
     monkeypatch.setenv(name, "3")
     with pytest.warns(WidsWarning, match=f"{name}=3 .* each of them reads all samples"):
-        assert len(DistributedShardSampler(Shards())) == 101
-    assert len(DistributedShardSampler(Shards(), 1, 0)) == 101
+        assert len(DistributedShardSampler(SHARDS)) == 101
+    assert len(DistributedShardSampler(SHARDS, 1, 0)) == 101
     monkeypatch.setenv(name, "0")
-    assert len(DistributedShardSampler(Shards())) == 101
+    assert len(DistributedShardSampler(SHARDS)) == 101
 
 
 @pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
 def test_without_a_process_group_it_is_one_process(kind):
     """Without group, launcher and arguments, all samples come."""
-    sampler = kind(Shards())
+    sampler = kind(SHARDS)
     assert (sampler.rank, sampler.num_replicas, sampler.streams) == (0, 1, 1)
     assert sorted(sampler) == list(range(101))
 
@@ -169,7 +114,7 @@ def test_without_a_process_group_it_is_one_process(kind):
 @pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
 def test_a_sampler_may_be_made_before_the_process_group(kind, looked_at, monkeypatch):
     """Rank and number of ranks are read when a pass begins."""
-    samplers = [kind(Shards(), interleave=2) for _ in range(4)]
+    samplers = [kind(SHARDS, interleave=2) for _ in range(4)]
     if looked_at:
         assert {len(sampler) for sampler in samplers} == {101}
         assert {sampler.streams for sampler in samplers} == {1}
@@ -185,7 +130,7 @@ def test_a_sampler_may_be_made_before_the_process_group(kind, looked_at, monkeyp
     lanes = 2 if kind is DistributedShardSampler else 4
     assert state["streams"] == lanes
     assert sorted(set().union(*seen)) == list(range(101))
-    again = [list(kind(Shards(), 4, rank, interleave=2, streams=lanes)) for rank in range(4)]
+    again = [list(kind(SHARDS, 4, rank, interleave=2, streams=lanes)) for rank in range(4)]
     assert seen == again
 
 
@@ -229,7 +174,7 @@ def test_arguments_and_the_group_win_over_the_launcher(monkeypatch):
 @pytest.mark.usefixtures("no_launcher")
 def test_half_of_rank_and_number_of_ranks_is_no_answer():
     """A number of ranks alone waits for the process group, and is no rank 0 without one."""
-    sampler = DistributedShardSampler(Shards(), num_replicas=3)
+    sampler = DistributedShardSampler(SHARDS, num_replicas=3)
     assert "rank unknown" in repr(sampler)
     for use in (list, len, lambda sampler: sampler.state_dict()):
         with pytest.raises(
@@ -237,9 +182,9 @@ def test_half_of_rank_and_number_of_ranks_is_no_answer():
         ):
             use(sampler)
     with pytest.raises(ValueError, match="got 1; pass both"):
-        list(DistributedShardSampler(Shards(), rank=1))
+        list(DistributedShardSampler(SHARDS, rank=1))
     with process_group(2, 3):
-        assert list(sampler) == list(DistributedShardSampler(Shards(), 3, 2))
+        assert list(sampler) == list(DistributedShardSampler(SHARDS, 3, 2))
 
 
 @pytest.mark.usefixtures("no_launcher")
@@ -251,36 +196,18 @@ def test_planned_batches_find_the_rank_at_first_use(plan, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         size = 4 if "shape" in plan else None
-        batches = BatchSampler(DistributedShardSampler(Shards()), size, **plan)
+        batches = BatchSampler(DistributedShardSampler(SHARDS), size, **plan)
         with process_group(1, 4):
             late = list(batches)
-            assert late == list(BatchSampler(DistributedShardSampler(Shards(), 4, 1), size, **plan))
+            assert late == list(BatchSampler(DistributedShardSampler(SHARDS, 4, 1), size, **plan))
 
 
 @pytest.mark.usefixtures("no_launcher")
 def test_a_sampler_travels_before_its_rank_is_known():
     """A copy made before the process group gets the rank of its process."""
-    copied = pickle.loads(pickle.dumps(DistributedShardSampler(Shards())))
+    copied = pickle.loads(pickle.dumps(DistributedShardSampler(SHARDS)))
     with process_group(1, 2):
         assert (copied.rank, copied.num_replicas, len(copied)) == (1, 2, 51)
-
-
-def test_length_is_what_comes():
-    """`dslength_per_replica` is ignored with a warning, and `len` stays exact."""
-    with pytest.warns(WidsWarning, match="dslength_per_replica=3 has no effect"):
-        sampler = ChunkedSampler(range(10), dslength_per_replica=3)
-    assert len(sampler) == len(list(sampler)) == 10
-
-
-def test_first_epoch_is_shuffled_by_default():
-    """Chunks of epoch 0 are out of storage order, unless `shufflefirst=False` is given."""
-    shuffled = list(ChunkedSampler(range(100), chunksize=10))
-    kept = ChunkedSampler(range(100), chunksize=10, shufflefirst=False)
-    first, second = list(kept), list(kept)
-    assert [i // 10 for i in shuffled] != sorted(i // 10 for i in shuffled)
-    assert [i // 10 for i in first] == sorted(i // 10 for i in first)
-    assert first != list(range(100))
-    assert [i // 10 for i in second] != sorted(i // 10 for i in second)
 
 
 # Exactness.
@@ -298,8 +225,8 @@ GEOMETRIES = [
 
 def test_a_full_shuffle_repeats_no_sample_on_a_rank():
     """Under "uniform" a rank is padded by samples of other ranks."""
-    shares = ranks(lambda **w: DistributedChunkedSampler(range(9), partition="uniform", **w), 4)
-    assert [len(set(share)) for share in shares] == [3, 3, 3, 3]
+    for rank in range(4):
+        assert len(set(DistributedChunkedSampler(range(9), 4, rank, partition="uniform"))) == 3
 
 
 def test_shards_without_samples_keep_their_ranges():
@@ -332,13 +259,13 @@ def test_a_tail_is_dropped_or_dealt_out_not_both(kind):
 # Epochs.
 
 
-def test_an_explicit_epoch_stays():
-    """After `set_epoch`, passes repeat that epoch."""
-    sampler = ChunkedSampler(range(100), chunksize=10)
-    sampler.set_epoch(3)
+def test_the_first_epoch_alone_may_keep_the_order_of_chunks():
+    """With `shufflefirst=False`, chunks are in storage order in epoch 0, and in no later one."""
+    sampler = ChunkedSampler(range(100), chunksize=10, shufflefirst=False)
     first, second = list(sampler), list(sampler)
-    assert first == second
-    assert sampler.epoch == 3
+    assert [i // 10 for i in first] == sorted(i // 10 for i in first)
+    assert first != list(range(100))
+    assert [i // 10 for i in second] != sorted(i // 10 for i in second)
 
 
 def test_iterators_side_by_side_are_equal():
@@ -506,7 +433,7 @@ def test_the_epoch_begun_keeps_its_order():
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
 def test_a_copy_stands_where_the_sampler_stands(duplicate):
     """A copy made in the middle of a pass continues from there."""
-    sampler = DistributedShardSampler(Shards(), 2, 0)
+    sampler = DistributedShardSampler(SHARDS, 2, 0)
     iterator = iter(sampler)
     list(islice(iterator, 20))
     assert list(duplicate(sampler)) == list(iterator)
@@ -604,19 +531,13 @@ def test_a_state_of_other_libraries_numbers_is_welcome():
     assert list(sampler) == whole[40:]
 
 
-def test_what_is_no_state_is_refused():
-    """A dict that is not a state is refused, with the missing keys."""
-    with pytest.raises(ValueError, match=r"not the state of a sampler: it lacks .*consumed"):
-        ChunkedSampler(range(100)).load_state_dict({"yielded": 3})
-
-
 # Arguments.
 
 
 def test_too_few_open_shards_are_warned_of():
     """A dataset that keeps fewer shards open than are mixed is warned of."""
-    shards = Shards()
-    shards.lru_size, shards.lengths = 10, [5] * 20 + [1]
+    shards = Numbers([5] * 20 + [1])
+    shards.lru_size = 10
     with pytest.warns(WidsWarning, match="lru_size=18"):
         DistributedShardSampler(shards, 2, 0)
     shards.lengths = [30, 11, 60]
@@ -627,22 +548,7 @@ def test_too_few_open_shards_are_warned_of():
 
 def test_no_attribute_called_generator():
     """Samplers have no attribute `generator`, which Accelerate would seed."""
-    assert not hasattr(DistributedShardSampler(Shards(), 2, 0), "generator")
-
-
-def test_samplers_work_without_torch():
-    """Without torch, samplers are plain classes of the same behaviour."""
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from wids.ordering.samplers import DistributedChunkedSampler as D, ShardListSampler as S\n"
-        "print([list(D(range(10), 4, r)) for r in range(4)], sorted(S(None, lengths=[3, 2])))\n"
-        "print(list(D(range(3), shuffle=False)), 'torch' in str(D.__mro__))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="."
-    )
-    shares = [list(DistributedChunkedSampler(range(10), 4, rank)) for rank in range(4)]
-    assert run.stdout.splitlines() == [f"{shares} [0, 1, 2, 3, 4]", "[0, 1, 2] False"]
+    assert not hasattr(DistributedShardSampler(SHARDS, 2, 0), "generator")
 
 
 @pytest.mark.parametrize("kind", ["plain", "batches", "by cost", "by shape"])
@@ -736,8 +642,6 @@ def test_a_state_of_version_1_is_refused_with_the_reason():
     old = {"order": 1, "epoch": 0, "position": 10, "seed": 0, "n": 100, "lanes": 1}
     with pytest.raises(ValueError, match="version 1 of the order, this release has version 2"):
         sampler.load_state_dict(old)
-    with pytest.raises(ValueError, match="has version 3"):
-        sampler.load_state_dict({**sampler.state_dict(), "version": 3})
 
 
 def test_lengths_may_be_an_array_and_lanes_is_the_old_word():
@@ -754,12 +658,11 @@ def test_lengths_may_be_an_array_and_lanes_is_the_old_word():
 
 
 RANKS_COMPARED = """
-import sys
 import torch.distributed as dist
 import wids
 
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
 
 class Shards(list):
     lengths = [60, 40]
@@ -801,23 +704,8 @@ dist.destroy_process_group()
 """
 
 
-def test_ranks_are_compared(tmp_path):
+def test_ranks_are_compared():
     """`check_ranks` names what differs, on all ranks of a real process group."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    command = [sys.executable, "-c", RANKS_COMPARED]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in range(2)
-    ]
     expected = {
         "same": "nothing",
         "same batches": "nothing",
@@ -830,18 +718,10 @@ def test_ranks_are_compared(tmp_path):
         "bound": ": max_cost of the BatchSampler is 11.0, on rank 0 10.0. ",
         "set_epoch": ": set_epoch was called is False, on rank 0 True. ",
     }
-    for output in [rank.communicate(timeout=100)[0] for rank in ranks]:
-        told = dict(line.split(" SAID ") for line in output.splitlines())
-        assert told.keys() == expected.keys()
-        for name, words in expected.items():
-            assert words in told[name], name
-    assert [rank.returncode for rank in ranks] == [0, 0]
-
-
-def test_what_is_no_sampler_is_not_compared():
-    """`check_ranks` refuses anything but samplers and their batches."""
-    with pytest.raises(TypeError, match="sampler must be a sampler of wids .* got None"):
-        wids.check_ranks(None)
+    told = [line.split(" SAID ") for line in run_ranks(2, "-c", RANKS_COMPARED).splitlines()]
+    assert Counter(name for name, _ in told) == Counter(2 * list(expected))
+    for name, words in told:
+        assert expected[name] in words, name
 
 
 def test_numbers_of_all_types_give_one_state():

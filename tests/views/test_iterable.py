@@ -94,7 +94,6 @@ def test_webdatasets_stages_run_on_it(folder, num_workers):
     batch_size=st.integers(1, 9),
     seed=st.integers(0, 5),
 )
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_batches_are_those_of_the_sampler(dataset, ranks, num_workers, batch_size, seed):
     """For any numbers of ranks and workers the batches are the sampler's, in its order."""
     for rank in range(ranks):
