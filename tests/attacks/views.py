@@ -65,7 +65,7 @@ def _document(scene: Scene) -> dict[str, Any]:
     other = copy.deepcopy(data) | {"fields": [".txt"]}
     tabled = {"join": 1, "of_table": True, "none": [".caption"]}
     filled = {"join": 2, "replace": True, "rename": {".txt": ".new.txt"}, "none": [".txt"]}
-    about = {"kind": "listed", "count": 3, "ascending": False, "shift": 0, "arrays": "rows0"}
+    about = {"kind": "listed", "count": 3, "ascending": False, "arrays": "rows0"}
     return {
         "wids_version": 3,
         "name": "v",
@@ -182,7 +182,7 @@ def _rows(scene: Scene) -> bytes:
         "range": ["bounds"], "runs": ["starts", "ends"], "low": ["low", "ends"],
         "bits": ["words", "ranks", "ends"], "listed": ["numbers"], "sparse": ["places", "numbers"],
     }  # fmt: skip
-    about: dict[str, Any] = {"kind": chance.choice(list(names)), "count": 3, "shift": 0}
+    about: dict[str, Any] = {"kind": chance.choice(list(names)), "count": 3}
     about |= {"ascending": chance.random() < 0.5, "arrays": "rows0"}
     about[chance.choice(list(about))] = chance.choice([*VALUES[:14], *LONG, *names])
     numbers = [chance.choice([0, 1, 2, 4, 5, -1, 2**40, 2**62]) for _ in range(3)]

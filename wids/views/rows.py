@@ -8,8 +8,7 @@
     sparse   -1 nearly everywhere: the places with a number   12 or 16 bytes each of these
 
 A number is at least 0, or -1 for "no row". Each form returns one number in about a microsecond, and
-those of a batch by numpy. `shift` is added to each number but -1, so that a concatenation of lists
-copies none of them. A large list is pickled as the path of a file that all processes map.
+those of a batch by numpy. A large list is pickled as the path of a file that all processes map.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class WrittenRows:
         name = f"rows{len(self.arrays)}"
         self.arrays |= {f"{name}.{each}": array for each, array in rows.arrays.items()}
         about = {"kind": rows.kind, "count": rows.count, "ascending": rows.ascending}
-        return {**about, "shift": rows.shift, "arrays": name}
+        return {**about, "arrays": name}
 
 
 class Rows:
@@ -76,11 +75,10 @@ class Rows:
         arrays: The arrays of that form.
         count: How many numbers.
         ascending: Whether each number is larger than the one before.
-        shift: Added to each number but -1.
         path: File that holds the arrays, if there is one.
 
     Attributes:
-        kind, count, ascending, shift: As given.
+        kind, count, ascending: As given.
         arrays: As given; nobody writes to them.
         at: Function from a place in `[0, len)`, unchecked, to the number there.
 
@@ -91,9 +89,7 @@ class Rows:
     [10, 7, 4, 1]
     """
 
-    __slots__ = (
-        *("__weakref__", "_many", "_path", "arrays", "ascending", "at", "count", "kind", "shift"),
-    )
+    __slots__ = ("__weakref__", "_many", "_path", "arrays", "ascending", "at", "count", "kind")
 
     def __init__(
         self,
@@ -101,12 +97,11 @@ class Rows:
         arrays: Arrays,
         count: int,
         ascending: bool,
-        shift: int = 0,
         path: Path | None = None,
     ) -> None:
         self.kind, self.arrays, self.count, self.ascending = kind, arrays, count, ascending
-        self.shift, self._path = shift, path
-        self.at, self._many = _FORMS[kind](arrays, shift)
+        self._path = path
+        self.at, self._many = _FORMS[kind](arrays)
 
     @classmethod
     def over(cls, numbers: range) -> Rows:
@@ -202,7 +197,7 @@ class Rows:
             begins = np.cumsum([0, *(part.count for part in parts)])
             pairs = zip(parts, begins.tolist(), strict=False)
             places = [part.arrays["places"] + begin for part, begin in pairs]
-            numbers = [part.arrays["numbers"].astype(np.int64) + part.shift for part in parts]
+            numbers = [part.arrays["numbers"].astype(np.int64) for part in parts]
             return cls._sparse(np.concatenate(places), np.concatenate(numbers), int(begins[-1]))
         blocks = (block for part in parts for block in part.blocks())
         return cls._of_blocks(blocks, sum(part.count for part in parts), max(map(cls._top, parts)))
@@ -254,7 +249,7 @@ class Rows:
             octets = self.arrays["words"].view(np.uint8)
             for start in range(0, len(octets), _AT_ONCE >> 3):
                 part = np.unpackbits(octets[start : start + (_AT_ONCE >> 3)], bitorder="little")
-                yield np.flatnonzero(part) + (8 * start + self.shift)
+                yield np.flatnonzero(part) + 8 * start
             return
         for start in range(0, self.count, _AT_ONCE):
             yield self.take(np.arange(start, min(start + _AT_ONCE, self.count), dtype=np.int64))
@@ -270,7 +265,10 @@ class Rows:
         if self.kind == "range":
             numbers = self._range()
             return Rows.over(range(numbers.start + delta, numbers.stop + delta, numbers.step))
-        return Rows(self.kind, self.arrays, self.count, self.ascending, self.shift + delta)
+        if (runs := self.as_runs()) is not None:
+            return Rows.of_runs(runs[0] + delta, runs[1])
+        blocks = (np.where(block < 0, -1, block + delta) for block in self.blocks())
+        return Rows._of_blocks(blocks, self.count, self._top() + delta)
 
     def chosen(self, places: Rows) -> Rows:
         """Return the numbers at the places in another list, in which -1 stays -1."""
@@ -295,7 +293,7 @@ class Rows:
             found = places.count_below(having)
             inside = np.minimum(found, max(0, places.count - 1))
             kept = (found < places.count) & (places.take(inside) == having)
-            numbers = self.arrays["numbers"][kept].astype(np.int64) + self.shift
+            numbers = self.arrays["numbers"][kept].astype(np.int64)
             return Rows._sparse(found[kept], numbers, places.count)
         if self.kind == "bits" and places.ascending and 8 * places.count > self.count:
             octets = self.arrays["words"].view(np.uint8)
@@ -304,7 +302,7 @@ class Rows:
             for block in places.blocks():
                 kept[block] = True
             flags[flags.copy()] = kept
-            return Rows.mask(flags).shifted(self.shift)
+            return Rows.mask(flags)
         blocks = map(self.take_some, places.blocks())
         return Rows._of_blocks(blocks, places.count, self._top())
 
@@ -315,7 +313,7 @@ class Rows:
     def as_runs(self) -> tuple[Integers, Integers] | None:
         """Return the first number and the length of each run; None if the list is not of runs."""
         if self.kind == "runs":
-            return self.arrays["starts"] + self.shift, np.diff(self.arrays["ends"], prepend=0)
+            return self.arrays["starts"], np.diff(self.arrays["ends"], prepend=0)
         if self.kind == "range" and (self._range().step == 1 or self.count < 2):
             size = min(1, self.count)
             return np.array([self.at(0)] * size, np.int64), np.array([self.count] * size, np.int64)
@@ -330,7 +328,7 @@ class Rows:
         if (runs := self.as_runs()) is not None:
             return int((runs[0] + runs[1]).max()) - 1
         numbers = self.arrays["numbers"]
-        return int(numbers.max()) + self.shift if len(numbers) else 0
+        return int(numbers.max()) if len(numbers) else 0
 
     def count_below(self, bounds: Integers) -> Integers:
         """Return how many numbers of an ascending list are below each of some bounds."""
@@ -358,9 +356,7 @@ class Rows:
         Raises:
             ValueError: They are none of a list of rows.
         """
-        kind, count, ascending, shift, name = map(
-            about.get, ("kind", "count", "ascending", "shift", "arrays")
-        )
+        kind, count, ascending, name = map(about.get, ("kind", "count", "ascending", "arrays"))
         prefix = f"{name}."
         own = {
             each.removeprefix(prefix): arrays[each] for each in arrays if each.startswith(prefix)
@@ -369,10 +365,10 @@ class Rows:
         fits = own.keys() == layout.keys() and all(
             array.ndim == 1 and array.dtype in layout[each] for each, array in own.items()
         )
-        whole = all(type(each) is int and abs(each) < _MOST_ROWS for each in (count, shift))
-        if not (layout and fits and whole and count >= 0 and type(ascending) is bool):
+        whole = type(count) is int and 0 <= count < _MOST_ROWS and type(ascending) is bool
+        if not (layout and fits and whole):
             raise ValueError(f"{where}: expected a list of row numbers, found {about!r:.200}")
-        return cls(kind, own, count, ascending, shift, path)
+        return cls(kind, own, count, ascending, path)
 
     def check(self, total: int, *, gaps: bool = False) -> None:
         """Check a list that was read from a file.
@@ -426,14 +422,13 @@ class Rows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.nbytes <= _MOST_PICKLED_NBYTES:
-            rest = (self.count, self.ascending, self.shift)
-            return Rows, (self.kind, self.arrays, *rest)
+            return Rows, (self.kind, self.arrays, self.count, self.ascending)
         written = WrittenRows()
         about = written.add(self)
         if self._path is None:  # other processes map the arrays, and this one, too
             self._path = shared_file(self, "wids-indexes-", None, written.arrays)
             self.arrays = _mapped(str(self._path), about).arrays
-            self.at, self._many = _FORMS[self.kind](self.arrays, self.shift)
+            self.at, self._many = _FORMS[self.kind](self.arrays)
         return _mapped, (str(self._path), about)
 
 
@@ -467,7 +462,7 @@ def _remove(path: Path, pid: int) -> None:
 # The functions of each form: from one place to its number, and from many.
 
 
-def _range(arrays: Arrays, _shift: int) -> Readers:
+def _range(arrays: Arrays) -> Readers:
     start, stop, step = arrays["bounds"].tolist()
 
     def many(places: Integers) -> Integers:
@@ -477,10 +472,10 @@ def _range(arrays: Arrays, _shift: int) -> Readers:
     return range(start, stop, step).__getitem__, many
 
 
-def _runs(arrays: Arrays, shift: int) -> Readers:
+def _runs(arrays: Arrays) -> Readers:
     ends = arrays["ends"]
     # What is added to a place in a run.
-    moves = arrays["starts"] - np.concatenate([ends[:0], [0], ends[:-1]]) + shift
+    moves = arrays["starts"] - np.concatenate([ends[:0], [0], ends[:-1]])
     short = len(ends) <= _MOST_LISTED
     search: Any = ends.tolist() if short else ends.data
     move: Any = moves.tolist() if short else moves.data
@@ -496,23 +491,22 @@ def _runs(arrays: Arrays, shift: int) -> Readers:
     return one, many
 
 
-def _low(arrays: Arrays, shift: int) -> Readers:
+def _low(arrays: Arrays) -> Readers:
     low, ends = arrays["low"], arrays["ends"]
     item, search = low.data.__getitem__, ends.tolist()
 
     def one(place: int) -> int:
-        number: int = (bisect_right(search, place) << _LOW_BITS | item(place)) + shift
+        number: int = bisect_right(search, place) << _LOW_BITS | item(place)
         return number
 
     def many(places: Integers) -> Integers:
-        blocks = np.searchsorted(ends, places, "right")
-        found: Integers = (blocks << _LOW_BITS | low[places]) + shift
+        found: Integers = np.searchsorted(ends, places, "right") << _LOW_BITS | low[places]
         return found
 
     return one, many
 
 
-def _bits(arrays: Arrays, shift: int) -> Readers:
+def _bits(arrays: Arrays) -> Readers:
     """Functions of the form of bits: two words for each span of 128, and the bits before it."""
     words, ranks = arrays["words"], arrays["ranks"]
     coarse: list[int] = ranks[::_STRIDE].tolist()
@@ -531,7 +525,7 @@ def _bits(arrays: Arrays, shift: int) -> Readers:
         if rank >= count:
             rank, number = rank - count, number + 1
             word = word_of[number]
-        base = (number << 6) + shift
+        base = number << 6
         part = word & 0xFFFFFFFF
         count = part.bit_count()
         if rank >= count:
@@ -556,51 +550,38 @@ def _bits(arrays: Arrays, shift: int) -> Readers:
         each = np.arange(len(which))
         left = left - np.where(which > 0, sums[each, which - 1], 0)
         bits = _SELECT_ARRAY[found[each, which].astype(np.int64) << 3 | left]
-        numbers: Integers = (spans * _SPAN + (which << 3) + shift) + bits
+        numbers: Integers = spans * _SPAN + (which << 3) + bits
         return numbers
 
     return one, many
 
 
-def _listed(arrays: Arrays, shift: int) -> Readers:
+def _listed(arrays: Arrays) -> Readers:
     numbers = arrays["numbers"]
-    item = numbers.data.__getitem__
-    if not shift:
-        return item, lambda places: numbers[places].astype(np.int64)
-
-    def one(place: int) -> int:
-        number: int = item(place)
-        return number + shift if number >= 0 else number
-
-    def many(places: Integers) -> Integers:
-        found = numbers[places].astype(np.int64)
-        found[found >= 0] += shift
-        return found
-
-    return one, many
+    return numbers.data.__getitem__, lambda places: numbers[places].astype(np.int64)
 
 
-def _sparse(arrays: Arrays, shift: int) -> Readers:
+def _sparse(arrays: Arrays) -> Readers:
     places_with, numbers = arrays["places"], arrays["numbers"]
     search, count = places_with.data, len(places_with)
 
     def one(place: int) -> int:
         slot = bisect_left(search, place)
         there = slot < count and search[slot] == place
-        return int(numbers[slot]) + shift if there else -1
+        return int(numbers[slot]) if there else -1
 
     def many(places: Integers) -> Integers:
         found = np.full(len(places), -1, np.int64)
         if count:
             slots = np.minimum(np.searchsorted(places_with, places), count - 1)
             there = places_with[slots] == places
-            found[there] = numbers[slots[there]].astype(np.int64) + shift
+            found[there] = numbers[slots[there]]
         return found
 
     return one, many
 
 
-_FORMS: dict[str, Callable[[Arrays, int], Readers]] = {
+_FORMS: dict[str, Callable[[Arrays], Readers]] = {
     "range": _range,
     "runs": _runs,
     "low": _low,
