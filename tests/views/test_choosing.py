@@ -174,7 +174,7 @@ def test_a_loader_of_other_samples_than_its_sampler_is_refused(
     """A DataLoader says which of the two has which length, and reads no wrong sample."""
     view = dataset[3:12]
     sampler = wids.BatchSampler(wids.DistributedShardSampler(view, 1, 0), **batches)
-    message = f"draws from 9 samples, and this dataset or view has {len(dataset)}"
+    message = f"draws from 9 samples, and there are {len(dataset)}"
     for other in (dataset, dataset.map(len)):
         with pytest.raises(ValueError, match=message):
             next(iter(DataLoader(other, batch_sampler=sampler, collate_fn=list)))

@@ -134,15 +134,6 @@ class Lookahead(Iterator[list[Visit]]):
 def _visits(shards: Integers, steps: Integers) -> list[Visit]:
     """Return the first and the last step of each shard in a run of steps."""
     numbers, firsts = np.unique(shards, return_index=True)
-    _, from_the_end = np.unique(shards[::-1], return_index=True)
-    lasts = shards.size - 1 - from_the_end
-    rows = np.argsort(firsts, kind="stable")
-    return [
-        Visit(*visit)
-        for visit in zip(
-            numbers[rows].tolist(),
-            steps[firsts[rows]].tolist(),
-            steps[lasts[rows]].tolist(),
-            strict=True,
-        )
-    ]
+    lasts = -1 - np.unique(shards[::-1], return_index=True)[1]
+    visits = np.column_stack([numbers, steps[firsts], steps[lasts]])
+    return [Visit(*visit) for visit in visits[np.argsort(firsts)].tolist()]

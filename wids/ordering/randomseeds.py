@@ -14,7 +14,7 @@ from wids.base.draws import READING, Draw, drawing
 from wids.base.warn import warn
 from wids.ordering.permute import derive_key
 
-__all__ = ["IndexBatch", "random_seed", "reading_batch"]
+__all__ = ["IndexBatch", "check_same_number", "random_seed", "reading_batch"]
 
 # Purpose of the key, distinct from those that the order derives from seed and epoch.
 _SAMPLE_SEEDS = 0x73656564
@@ -40,21 +40,26 @@ class IndexBatch(list[int]):
     def __reduce__(self) -> tuple[Any, ...]:
         return IndexBatch, (list(self), self.seed, self.epoch, self.drawn_from)
 
-    def check(self, length: int) -> None:
-        """Check that the indexes are of a sequence of this length.
 
-        The sampler of a view, or of the dataset behind one, has other indexes, most of which exist
-        in both.
+def check_same_number(name: str, drawn_from: int, length: int) -> None:
+    """Check that a sampler draws from as many samples as there are.
 
-        Raises:
-            ValueError: The sampler draws from another number of samples.
-        """
-        if self.drawn_from != length:
-            raise ValueError(
-                f"batch_sampler: the sampler draws from {self.drawn_from} samples, and this "
-                f"dataset or view has {length}; make the sampler over the very dataset or view "
-                "that the loader reads"
-            )
+    After `view = dataset.filter(...)` a sampler is easily left over from the dataset. Most of its
+    indexes exist in the view, too, and others would be left out without a word.
+
+    Args:
+        name: The argument, for the message.
+        drawn_from: Number of samples that the sampler draws from.
+        length: Number of samples that there are.
+
+    Raises:
+        ValueError: They differ.
+    """
+    if drawn_from != length:
+        raise ValueError(
+            f"{name}: the sampler draws from {drawn_from} samples, and there are {length}; make it "
+            "over this very dataset or view"
+        )
 
 
 # For a sample that is read by itself, and for one of a batch without an epoch.
@@ -74,7 +79,7 @@ def reading_batch(indexes: Sequence[int], length: int) -> Iterator[None]:
     """
     draw = READING.draw
     if isinstance(indexes, IndexBatch):
-        indexes.check(length)
+        check_same_number("batch_sampler", indexes.drawn_from, length)
         draw = Draw(indexes.seed, indexes.epoch)
     # A plain list within a batch is its part in one dataset of a mixture, and of the same epoch.
     elif draw is None:
@@ -99,19 +104,15 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
         A number in `[0, 2**63)`, which NumPy and torch accept as a seed.
 
     Raises:
+        KeyError: The sample has no index, `__index__`.
         TypeError: It is neither a sample nor an index.
-        ValueError: The sample has no index, or the index is negative.
+        ValueError: The index is negative.
 
     >>> random_seed({"__index__": 7}) == random_seed(7) != random_seed(8)
     True
     """
     if isinstance(sample, Mapping):
-        index = sample.get("__index__")
-        if index is None:
-            raise ValueError(
-                f"sample has no '__index__', it has {', '.join(map(repr, sample)) or 'nothing'}; "
-                "give a sample of wids, or its index in the dataset"
-            )
+        index = sample["__index__"]
     else:
         index = check_integer("sample", sample, 0, unless="a sample")
     draw, data = READING.draw or _ALONE, sys.modules.get("torch.utils.data")

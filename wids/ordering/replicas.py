@@ -44,8 +44,6 @@ class Replica:
         self._warnings = WarningsOnce()
         # Given values are checked now. The group is often made after this call.
         self.settle()
-        if num_replicas is not None:
-            check_integer("num_replicas", num_replicas, 1)
 
     def settle(self) -> None:
         """Determine both for good if they are given, or those of a process group."""
@@ -124,15 +122,12 @@ def process_group() -> tuple[int, int] | None:
     return None
 
 
-def check_streams(streams: int | str, lanes: int | str | None, default: str) -> int | str:
-    """Return the argument `streams`, or `lanes`, its old name: "rank", "node" or a number.
+def check_streams(streams: int | str) -> int | str:
+    """Return the argument `streams`: "rank", "node" or a number.
 
     Raises:
-        ValueError: It is something else, or both are given.
+        ValueError: It is something else.
     """
-    if lanes is not None and streams != default:
-        raise ValueError(f"lanes={lanes!r} is the old name of streams={streams!r}: pass one")
-    streams = streams if lanes is None else lanes
     if isinstance(streams, SupportsIndex):
         return check_integer("streams", streams, 1, MOST_STREAMS)
     if streams not in ("rank", "node"):

@@ -22,26 +22,25 @@ from wids.ordering.mixtureorder import MixtureChunks, MixtureOrder
 from wids.ordering.order import Chunks, EpochOrder, Share
 from wids.ordering.passes import OrderState, Pass, PassIterator
 from wids.ordering.permute import Integers, facts_hash
+from wids.ordering.randomseeds import check_same_number
 from wids.ordering.replicas import Replica, check_streams, count_streams
 from wids.ordering.weighted import WeightedChunks, WeightedOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+try:
     from torch.utils.data import BatchSampler as TorchBatchSampler
     from torch.utils.data import DistributedSampler, Sampler
-else:
-    try:
-        from torch.utils.data import BatchSampler as TorchBatchSampler
-        from torch.utils.data import DistributedSampler, Sampler
-    except ImportError:
+except ImportError:
 
-        class Sampler:
-            """Substitute for torch's classes where torch is not installed."""
+    class Sampler:  # type: ignore[no-redef]
+        """Substitute for torch's classes where torch is not installed."""
 
-            def __class_getitem__(cls, _item: object) -> type:
-                return cls
+        def __class_getitem__(cls, _item: object) -> type:
+            return cls
 
-        DistributedSampler = TorchBatchSampler = Sampler
+    DistributedSampler = TorchBatchSampler = Sampler  # type: ignore[misc, assignment]
 
 
 __all__ = [
@@ -104,9 +103,8 @@ class ChunkedSampler(Sampler[int]):
     (False, True)
     """
 
-    rank = 0
-    num_replicas = 1
-    streams = 1
+    _replica = Replica(1, 0)
+    _streams: int | str = 1
     # What is done where the ranks cannot share evenly: "pad", "drop" or "ragged" (`pad=False`).
     tail = "pad"
 
@@ -125,6 +123,7 @@ class ChunkedSampler(Sampler[int]):
         interleave: int = 1,
         lengths: "Sequence[int] | Integers | None" = None,
     ) -> None:
+        length = check_sized("dataset", dataset, "a dataset or a list")
         self.dataset: Any = dataset
         self.partition = partition
         # No attribute may be called `generator`: Accelerate seeds and synchronises one that it
@@ -143,7 +142,6 @@ class ChunkedSampler(Sampler[int]):
         found = [(each.shard_index, each.local_index) for each in probe(dataset, _NUM_PROBED)]
         self._samples = facts_hash(found) if found else ""
         self._source: Chunks | MixtureChunks | WeightedChunks
-        length = check_sized("dataset", dataset, "a dataset or a list")
         if chunksize is not None:
             chunksize = check_integer("chunksize", chunksize, 1, unless="None")
             # A chunk longer than the data is all of it. A full shuffle has no chunks.
@@ -152,7 +150,7 @@ class ChunkedSampler(Sampler[int]):
             if num_samples is not None or lengths is not None:
                 raise ValueError(
                     "num_samples of a mixture is given to the Mixture, not to its sampler, and the "
-                    "lengths are those of its parts: leave both out"
+                    "lengths are those of its parts: take DistributedShardSampler without both"
                 )
             mixture: Any = dataset
             parts = [np.asarray(part, np.int64) for part in mixture.part_lengths]
@@ -184,11 +182,10 @@ class ChunkedSampler(Sampler[int]):
                 f"{lru_size}: shards are opened again and again; open the dataset with "
                 f"lru_size={needed}"
             )
-        promised = check_integer("dslength_per_replica", dslength_per_replica)
-        if promised != -1 and promised != len(self):
+        if dslength_per_replica != -1 and dslength_per_replica != len(self):
             warn(
-                f"dslength_per_replica={promised} has no effect: len() is the number of indexes "
-                f"that come, {len(self)}; leave the argument out"
+                f"dslength_per_replica={dslength_per_replica} has no effect: len() is the number "
+                f"of indexes that come, {len(self)}; leave the argument out"
             )
 
     # For passes, batches, and code that looks ahead.
@@ -255,10 +252,7 @@ class ChunkedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Number of indexes that a whole epoch yields on this rank."""
-        # The streams matter only if the ranks may differ in length.
-        streams = self.streams if self.tail == "ragged" else 1
-        n = self._source.num_samples
-        return Share(n, self.rank, self.num_replicas, streams, 0, self.tail).count
+        return self.share(self.start(self._next)).count
 
     def __iter__(self) -> PassIterator[int]:
         """Return a pass from the restored position, else from the start of the epoch."""
@@ -288,6 +282,21 @@ class ChunkedSampler(Sampler[int]):
             f"partition={self.partition!r}, interleave={self.interleave}, {ranks}, "
             f"seed={self.seed}, epoch={self.epoch})"
         )
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self._replica.find()[0]
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._replica.find()[1]
+
+    @property
+    def streams(self) -> int:
+        """Number of streams: parts of the order that are read in parallel."""
+        return count_streams(self._streams, self.num_replicas)
 
     @property
     def lanes(self) -> int:
@@ -430,6 +439,7 @@ class ChunkedSampler(Sampler[int]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes: the position of the sampler, without a pass."""
+        self._replica.settle()  # a process that is spawned has no process group
         values = {**self.__dict__, "last_pass": None}
         if self.under_way is not None:
             state = self.under_way.after()
@@ -440,13 +450,10 @@ class ChunkedSampler(Sampler[int]):
 
 def probe(samples: Any, number: int) -> list[Any]:
     """Return the locations of some evenly spaced samples; none if they are not in shards."""
-    locate = getattr(samples, "locate", None)
-    if locate is None or not len(samples):
-        return []
     last = len(samples) - 1
     try:
-        found = [locate(last * step // (number - 1)) for step in range(number)]
-    except (AttributeError, TypeError):  # a sequence that is no dataset has samples of no shard
+        found = [samples.locate(last * step // (number - 1)) for step in range(number)]
+    except (AttributeError, IndexError, TypeError):  # as of a list, and where there are none
         return []
     return found if hasattr(found[0], "shard_index") else []
 
@@ -484,10 +491,7 @@ def shard_lengths(lengths: Any, least: int = 0, most: int | None = None) -> Inte
     >>> shard_lengths([3, 2])
     array([3, 2])
     """
-    try:
-        array = np.asarray(lengths)
-    except ValueError:  # lists of different lengths
-        array = np.zeros(1)
+    array = np.asarray(lengths)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array < 0).any():
         raise ValueError(
             "lengths must be integers of at least 0, the samples in each shard, in a list; got "
@@ -514,10 +518,7 @@ def _lengths_of(dataset: Any) -> Any:
 
 
 def check_drawn_from(name: str, sampler: object, length: int) -> None:
-    """Check that a sampler of this library draws from as many samples as there are.
-
-    After `view = dataset.filter(...)` it is easily left over from the dataset, and would leave out
-    samples of a longer sequence without a word.
+    """Check that a sampler, if it is of this library, draws from as many samples as there are.
 
     Args:
         name: The argument, for the message.
@@ -528,11 +529,8 @@ def check_drawn_from(name: str, sampler: object, length: int) -> None:
         ValueError: It draws from another number.
     """
     sampler = getattr(sampler, "sampler", sampler)
-    if isinstance(sampler, ChunkedSampler) and len(sampler.dataset) != length:
-        raise ValueError(
-            f"{name}: the sampler draws from {len(sampler.dataset)} samples, and there are "
-            f"{length}; make it over this very dataset or view"
-        )
+    if isinstance(sampler, ChunkedSampler):
+        check_same_number(name, len(sampler.dataset), length)
 
 
 class ShardListSampler(ChunkedSampler):
@@ -541,45 +539,24 @@ class ShardListSampler(ChunkedSampler):
     Args:
         dataset: A dataset with `lengths`, the number of samples in each shard.
         lengths: The same, where the dataset does not say.
-        seed: Any integer.
-        shufflefirst: False to visit the shards in storage order in epoch 0.
-        shuffle: False for storage order.
-        interleave: Shards drawn from at once, at least 1.
+        options: `seed`, `shuffle`, `shufflefirst` and `interleave`, as in `ChunkedSampler`; the
+            chunks are the shards.
 
     >>> sorted(ShardListSampler(None, lengths=[3, 2]))
     [0, 1, 2, 3, 4]
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        *,
-        lengths: "Sequence[int] | Integers | None" = None,
-        seed: int = 0,
-        shufflefirst: bool | None = None,
-        shuffle: bool | None = True,
-        interleave: int = 1,
+        self, dataset: Any, *, lengths: "Sequence[int] | Integers | None" = None, **options: Any
     ) -> None:
-        if hasattr(dataset, "part_lengths"):
-            raise ValueError("a Mixture is drawn from by its weights: take DistributedShardSampler")
-        shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
-        super().__init__(
-            range(int(shards.sum())) if dataset is None else dataset,
-            chunksize=None,
-            seed=seed,
-            shuffle=shuffle,
-            shufflefirst=shufflefirst,
-            interleave=interleave,
-            lengths=shards,
-        )
-        # Empty chunks are not kept, but old code counts the shards by `ranges`.
-        self._empty_shards = np.flatnonzero(shards == 0)
+        self._shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
+        samples = range(int(self._shards.sum())) if dataset is None else dataset
+        super().__init__(samples, chunksize=None, lengths=self._shards, **options)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """Return the shards in storage order, each as `(start, stop)`, with the empty ones."""
-        before = self._empty_shards - np.arange(self._empty_shards.size)
-        ends = np.cumsum(np.insert(self._chunks.sizes, before, 0)).tolist()
+        ends = np.cumsum(self._shards).tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
@@ -588,7 +565,9 @@ ShardedSampler = ShardListSampler
 
 # A real subclass of torch's class: Lightning and Ray Train replace any other sampler without a
 # warning, so that 0.1.11 under Lightning trained on half of the data.
-class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
+class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are read only here
+    ChunkedSampler, DistributedSampler[int]
+):
     """Sampler of one rank's share of the chunks; every rank yields equally many indexes.
 
     By default each rank keeps a contiguous range of the dataset, hence its shards, and shuffles it
@@ -602,23 +581,19 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         num_replicas: Number of ranks. By default it is found at the first use: the process group's,
             else `WORLD_SIZE` of the environment, with a warning, else 1.
         rank: This rank, in `[0, num_replicas)`; found likewise, from `RANK`.
-        num_samples: How many samples take part, or `(lo, hi)`; None for all.
-        shuffle: False for storage order.
-        shufflefirst: False to keep the chunks in storage order in epoch 0.
-        seed: Any integer, the same on all ranks.
         drop_last: True to leave out up to `num_replicas - 1` samples rather than repeat some.
+        pad: False to repeat no sample, for evaluation: some ranks then yield one index less. Not
+            allowed with `drop_last`.
         chunksize: Samples a chunk, at least 1; None for chunks as long as can be.
         partition: "contiguous" (a rank keeps its range), "fixed" (it keeps chunks drawn from the
             whole dataset), "global" (other chunks in each epoch) or "uniform" (a full shuffle).
-        interleave: Chunks that a stream draws from at once, at least 1.
         streams: Parts of the order that are read in parallel: "rank" for one per rank, "node" for
             one that the ranks of a node share, or a number, the same on all ranks. The number of
             nodes comes from torchrun (`GROUP_WORLD_SIZE`) or SLURM (`SLURM_NNODES`); without
             either it is 1.
-        lengths: Samples in each shard, a list or an array; if given, no chunk straddles two shards.
-        pad: False to repeat no sample, for evaluation: some ranks then yield one index less. Not
-            allowed with `drop_last`.
         lanes: The old name of `streams`.
+        options: `num_samples`, `seed`, `shuffle`, `shufflefirst`, `interleave` (chunks that a
+            stream draws from at once) and `lengths`, as in `ChunkedSampler`; the same on all ranks.
 
     Raises:
         ValueError: An argument is out of its range; the message names it.
@@ -633,18 +608,13 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         num_replicas: int | None = None,
         rank: int | None = None,
         *,
-        num_samples: int | tuple[int, int] | None = None,
-        shuffle: bool | None = True,
-        shufflefirst: bool | None = None,
-        seed: int = 0,
         drop_last: bool | None = False,
+        pad: bool = True,
         chunksize: int | None = 1_000_000,
         partition: str = "contiguous",
-        interleave: int = 1,
         streams: int | str = "rank",
-        lengths: "Sequence[int] | Integers | None" = None,
-        pad: bool = True,
         lanes: int | str | None = None,
+        **options: Any,
     ) -> None:
         self._replica = Replica(num_replicas, rank)
         self.drop_last = drop_last is not None and check_flag("drop_last", drop_last)
@@ -655,34 +625,9 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
                 "ranks cannot share evenly, pad=False gives it to some of them; pass one of the two"
             )
         self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
-        self._streams = check_streams(streams, lanes, "rank")
-        ChunkedSampler.__init__(  # not torch's, which needs a process group
-            self,
-            dataset,
-            num_samples=num_samples,
-            chunksize=chunksize,
-            seed=seed,
-            shuffle=shuffle,
-            shufflefirst=shufflefirst,
-            partition=partition,
-            interleave=interleave,
-            lengths=lengths,
-        )
-
-    @property
-    def num_replicas(self) -> int:  # type: ignore[override]  # read only in both
-        """Number of ranks."""
-        return self._replica.find()[0]
-
-    @property
-    def rank(self) -> int:  # type: ignore[override]  # read only in both
-        """This rank."""
-        return self._replica.find()[1]
-
-    @property
-    def streams(self) -> int:  # type: ignore[override]  # read only in both
-        """Number of streams: parts of the order that are read in parallel."""
-        return count_streams(self._streams, self.num_replicas)
+        self._streams = check_streams(streams if lanes is None else lanes)
+        # Not torch's, which needs a process group.
+        ChunkedSampler.__init__(self, dataset, chunksize=chunksize, partition=partition, **options)
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]  # computed here, stored there
@@ -694,11 +639,6 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         """Number of indexes per epoch on all ranks; the name is that of torch's class."""
         ragged = self.tail == "ragged"
         return self._source.num_samples if ragged else len(self) * self.num_replicas
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the pickled attributes; a process that is spawned has no process group."""
-        self._replica.settle()
-        return super().__getstate__()
 
 
 class DistributedShardSampler(DistributedChunkedSampler):
@@ -772,7 +712,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
             lengths=_lengths_of(dataset) if lengths is None and not mixed else lengths,
             partition=partition,
             interleave=interleave,
-            streams=check_streams(streams, options.pop("lanes", None), "node"),
+            streams=streams,
             **{"chunksize": None, **options},
         )
         if weighted:
