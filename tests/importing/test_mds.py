@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.importing import imported
 from helpers.shards import REPOSITORY
 from PIL import Image
 
-import wids
 from wids.cli import main
 from wids.importing.mds import open_mds
 
@@ -84,20 +84,19 @@ def test_packed_shards_hold_the_same(packed: str) -> None:
     assert samples_of(WRITTEN / packed) == samples_of(WRITTEN / "plain")
 
 
-def test_pickles_stay_bytes(tmp_path: Path) -> None:
+def test_pickles_stay_bytes() -> None:
     """Pickles are imported as bytes, and are not loaded."""
     (first, *_) = samples_of(WRITTEN / "plain")
     assert first[".pkl"].startswith(b"\x80")
 
 
-def test_the_command_makes_shards_of_it(tmp_path: Path) -> None:
+def test_the_command_makes_shards_of_it() -> None:
     """Columns become the fields that the user names, and keys come from the named column."""
-    command = ["import", str(WRITTEN / "zstd"), "-o", str(tmp_path / "x-%d.tar")]
-    assert main([*command, "--key", "caption", "--field", "image=jpg", "--field", "si=id.txt"]) == 0
-    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
-        assert [sample["__key__"] for sample in dataset] == ["größe 0", "größe 1", "größe 2"]
-        assert dataset[1][".id.txt"] == b"100000000000000000001"
-        assert dataset[2][".jpg"][:2] == b"\xff\xd8"
+    options = ["--key", "caption", "--field", "image=jpg", "--field", "si=id.txt"]
+    samples = imported(str(WRITTEN / "zstd"), *options)
+    assert [sample["__key__"] for sample in samples] == ["größe 0", "größe 1", "größe 2"]
+    assert samples[1][".id.txt"] == b"100000000000000000001"
+    assert samples[2][".jpg"][:2] == b"\xff\xd8"
 
 
 INDEX_FAULTS = [
@@ -193,12 +192,11 @@ def write_mds(folder: Path, encoding: str, data: bytes) -> None:
     (folder / "index.json").write_text(json.dumps({"shards": [entry], "version": 2}))
 
 
-def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) -> None:
+def test_other_files_in_the_folder_are_no_longer_strict(capsys) -> None:
     """With --strict, a file that the index does not name is refused before anything is written."""
-    shutil.copytree(WRITTEN / "plain", tmp_path / "mds")
-    (tmp_path / "mds" / "labels.csv").write_text("a,b")
-    command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar"), "--strict"]
-    assert main(command) == 1
+    shutil.copytree(WRITTEN / "plain", "mds")
+    Path("mds/labels.csv").write_text("a,b")
+    assert main(["import", "mds", "-o", "x-%d.tar", "--strict"]) == 1
     assert "labels.csv: would be left out (files of another kind)" in capsys.readouterr().err
 
 

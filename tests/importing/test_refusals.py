@@ -36,6 +36,8 @@ TABLES = [
     ("t.csv", b"a;b\n1;2\n", "", ["expected columns with a ','", "'a;b'", "(.csv) or tabs"]),
     ("t.tsv", b"a,b\n1,2\n", "", ["expected columns with a '\\t'", "'a,b'"]),
     ("t.csv", b"a,b,a\n1,2,3\n", "", ["two columns have the name 'a'; rename one"]),
+    ("t.csv", b'a,b\n1,x\n2,"y\n3,z\n', "", ["line 3, or a row that begins there: unexpected end"]),
+    ("t.csv", b'a,b\n1,"x\n2,y\n3,"z"\n', "", ["line 2, or a row that begins there: ',' expected"]),
     ("t.csv", b"a\n\xff\xfe\n", "", ["t.csv: is not UTF-8", "iconv"]),
     ("t.csv", b'a,b\n"1,2\n', "", ["t.csv: line"]),
     ("t.csv", b"a,label\n1,cat\n", "--field label=cls", ["row 0", "'cat'", "--classes auto"]),
@@ -54,6 +56,14 @@ TABLES = [
     ("t.jsonl", b'{"a": 1, "a": 2}\n', "", ["line 1", "two columns have the name 'a'"]),
     ("t.jsonl", b'{"a": {"b": 1, "b": 2}}\n', "", ["line 1", "two columns have the name 'b'"]),
     ("t.jsonl", b'{"a": "\xff"}\n', "", ["t.jsonl: is not UTF-8"]),
+    ("t.jsonl", b'{"a": 1}\n{"a": 1e400}\n', "", ["line 2: ", "1e400 is too large for a 64-bit"]),
+    (
+        "t.jsonl",
+        b'{"a": 1}\n{"a": ' + b"[" * 99_999,
+        "",
+        ["line 2: expected a JSON object"],
+    ),
+    ("t.jsonl", b'{"key": true}\n', "", ["the key column 'key' holds True"]),
     ("t.parquet", b"PAR1 is how it begins", "", ["t.parquet: cannot be read as Parquet", "fetch"]),
 ]
 
