@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 import wids
 from wids.base.processes import run_each
 from wids.errors import ShardFormatError
-from wids.tools.copying import Part, PartWriter, Target
+from wids.tools.copying import Copier, windows
 from wids.tools.mapping import map_samples
+from wids.tools.newshards import NewShards
+from wids.tools.parts import Part
 from wids.tools.reshard import reshard
 from wids.writing.memberwriter import MemberWriter
-from wids.writing.shardfile import shard_options
 
 FOLDER_NAME = "folder/" * 20  # with a key, this fits ustar's prefix and name only
 
@@ -160,9 +161,9 @@ def test_positional_reads_copy_no_maps(tmp_path: Path):
     read = {}
     for access in ("mmap", "pread"):
         with wids.ShardListDataset([str(tmp_path / "old.tar")], access=access) as dataset:
-            target = Target(str(tmp_path / f"{access}-%d.tar"), False, shard_options())
             before = num_read()
-            with PartWriter(dataset, target) as write:
+            with Copier(dataset, rekey=False) as copier:
+                write = NewShards(dataset, f"{tmp_path}/{access}-%d.tar", copier, {})
                 write(Part(0, 0, np.arange(40)))
             between = num_read()
             with ThreadPoolExecutor(1) as pool:
@@ -181,25 +182,27 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path):
     """With access="pread", copying from a file that has become shorter fails and writes nothing."""
     path = tmp_path / "old.tar"
     write_ours(path, [{"__key__": f"{i}", "bin": bytes(50_000)} for i in range(40)])
-    with wids.ShardListDataset([str(path)], access="pread") as dataset:
-        target = Target(str(tmp_path / "new-%d.tar"), False, shard_options())
-        with PartWriter(dataset, target) as write:
-            write(Part(0, 0, np.arange(20)))
-            os.truncate(path, 1_000_000)
-            with pytest.raises(ShardFormatError, match=r"old\.tar: .*was changed while"):
-                write(Part(1, 20, np.arange(20, 40)))
+    with (
+        wids.ShardListDataset([str(path)], access="pread") as dataset,
+        Copier(dataset, rekey=False) as copier,
+    ):
+        write = NewShards(dataset, f"{tmp_path}/new-%d.tar", copier, {})
+        write(Part(0, 0, np.arange(20)))
+        os.truncate(path, 1_000_000)
+        with pytest.raises(ShardFormatError, match=r"old\.tar: .*was changed while"):
+            write(Part(1, 20, np.arange(20, 40)))
     assert sorted(each.name for each in tmp_path.glob("new-*.tar")) == ["new-0.tar"]
 
 
 def test_windows_are_bounded_by_bytes():
     """Large samples are read few at a time, so that positional reads take bounded memory."""
     part = Part(0, 0, np.arange(5000), np.full(5000, 1 << 20))
-    windows = list(part.windows())
-    assert {stop - start for start, stop in windows[:-1]} == {128}
-    assert [start for start, _ in windows[1:]] == [stop for _, stop in windows[:-1]]
-    assert windows[-1][1] == 5000
-    assert list(Part(0, 0, np.arange(2), np.full(2, 1 << 40)).windows()) == [(0, 1), (1, 2)]
-    assert list(Part(0, 0, np.arange(1500)).windows()) == [(0, 1024), (1024, 1500)]
+    found = list(windows(part))
+    assert {stop - start for start, stop in found[:-1]} == {128}
+    assert [start for start, _ in found[1:]] == [stop for _, stop in found[:-1]]
+    assert found[-1][1] == 5000
+    assert list(windows(Part(0, 0, np.arange(2), np.full(2, 1 << 40)))) == [(0, 1), (1, 2)]
+    assert list(windows(Part(0, 0, np.arange(1500)))) == [(0, 1024), (1024, 1500)]
 
 
 @pytest.mark.parametrize("nbytes", [100, 300_000, 2_000_001])
@@ -235,12 +238,10 @@ def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Pa
 def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
     """A pickled writer writes the same shards."""
     write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
-    target = [
-        Target(f"{tmp_path}/{out}-%d.tar", rekey=False, options=shard_options()) for out in "ab"
-    ]
     part = Part(0, 0, np.array([3, 1]))
     with wids.ShardListDataset([str(tmp_path / "old-0.tar")]) as dataset:
-        with PartWriter(dataset, target[0]) as writer:
+        with Copier(dataset, rekey=False) as copier:
+            writer = NewShards(dataset, f"{tmp_path}/a-%d.tar", copier, {})
             first = writer(part)
             again = pickle.loads(pickle.dumps(writer))(part)
         assert first == again

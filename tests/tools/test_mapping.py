@@ -18,7 +18,6 @@ import pytest
 
 import wids
 from wids.cli import main
-from wids.tools.columnfile import ColumnFile
 from wids.tools.mapping import map_samples
 
 KEYS = [f"k{number:02d}" for number in range(30)]
@@ -309,7 +308,7 @@ def test_samples_that_fail_are_named(capsys: pytest.CaptureFixture[str], folder:
     told = capsys.readouterr().err
     assert "new/x-0.tar failed: sample 7, key 'k07', of" in told
     assert "0.tar: RuntimeError: no such thing" in told
-    assert sorted(path.name for path in (folder / "new").iterdir()) == ["x-2.tar", "x.json.mapping"]
+    assert sorted(path.name for path in (folder / "new").iterdir()) == ["x-2.tar", "x.json.journal"]
     whole = os.stat("new/x-2.tar").st_mtime_ns  # noqa: PTH116
     assert mapped(*failing, "--resume", "--on-error", "raise") == 1
     assert os.stat("new/x-2.tar").st_mtime_ns == whole  # noqa: PTH116 (it was kept)
@@ -593,16 +592,24 @@ def test_keys_with_dots_are_mapped(make_shard: Callable[..., Path]) -> None:
     assert "last_dot', by which the extension '.new.txt' would be '.txt'; name it" in str(error)
 
 
-def test_numbers_that_fit_into_no_parquet_column_are_named(tmp_path: Path) -> None:
+def test_numbers_that_fit_into_no_parquet_column_are_named(folder: Path) -> None:
     """The message names samples, column and cure, in one part and where parts are joined."""
-    column = ColumnFile(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"x\.parquet: .* 'a' to 'b' .*'huge': .*bits as texts"):
-        column.write_part(tmp_path / "0", ["a", "b"], [{"huge": 1}, {"huge": 2**70}])
-    column.write_part(tmp_path / "1", ["a"], [2**60 + 1])
-    column.write_part(tmp_path / "2", ["b"], [0.5])
+    dataset = wids.ShardListDataset("all.json")[:2]
+
+    def huge(sample: Any) -> Any:
+        return {"huge": 2 ** (70 * sample[".cls"])}
+
+    (error,) = map_samples(dataset, huge, "x.parquet", workers=1).failures.values()
+    text = str(error)
+    assert "x.parquet: the values of samples 'k00' to 'k01' fit into no column 'huge'" in text
+    assert text.endswith("integers of more than 64 bits as texts")
+
+    def mixed(sample: Any) -> Any:
+        return 0.5 if sample[".cls"] else 2**60 + 1
+
     with pytest.raises(ValueError, match=r"x\.parquet: expected values that fit into one column"):
-        column.join([tmp_path / "1", tmp_path / "2"])
-    assert not column.path.exists()
+        map_samples(dataset, mixed, "x.parquet", workers=1, maxcount=1)
+    assert not (folder / "x.parquet").exists()
 
 
 def test_an_output_without_a_sample_says_why(tmp_path: Path) -> None:

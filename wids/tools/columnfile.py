@@ -2,51 +2,91 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import output_file
 from wids.base.optional import load
+from wids.specs.journal import Journal
+from wids.tools.parts import noted_part, write_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from wids.tools.parts import Part
+    from wids.views.viewable import Viewable
 
 __all__ = ["ColumnFile"]
 
 
-@dataclass(frozen=True)
 class ColumnFile:
-    """Writer of a `.parquet` file with the key and the values of each sample.
+    """A `.parquet` file with the key and the values of each sample.
 
-    Parts are written to files of their own, and then joined.
-
-    Attributes:
-        path: Path of the complete file.
-
-    Raises:
-        ValueError: It is no `.parquet`.
-        ModuleNotFoundError: pyarrow is not installed.
+    Parts are written to files of their own, and then joined; picklable, for processes.
     """
 
-    path: Path
+    def __init__(
+        self,
+        samples: Viewable,
+        path: Path,
+        values: Callable[[Part], tuple[dict[str, Any], list[tuple[str, Any]]]],
+    ) -> None:
+        """Check the name of the file, and that it can be written.
 
-    def __post_init__(self) -> None:
-        if self.path.suffix.lower() != ".parquet":
+        Args:
+            samples: The samples that are read.
+            path: Path of the complete file.
+            values: Returns what is to be noted of a part, for JSON, and the keys and the values of
+                its samples.
+
+        Raises:
+            ValueError: It is no `.parquet`.
+            ModuleNotFoundError: pyarrow is not installed.
+        """
+        if path.suffix.lower() != ".parquet":
             raise ValueError(
-                f"{self.path}: expected a pattern of shards such as new-%06d.tar, - for one tar on "
+                f"{path}: expected a pattern of shards such as new-%06d.tar, - for one tar on "
                 "standard output, or columns: .parquet"
             )
         load("pyarrow.parquet", "parquet")
+        self._samples, self._path, self._values = samples, path, values
+        self._folder = path.with_name(f".{path.name}.parts")
 
-    def write_part(self, path: Path, keys: Sequence[str], values: Sequence[Any]) -> None:
-        """Write the values of a part.
+    def path(self, part: Part) -> Path:
+        """Return the path of the file of a part."""
+        return self._folder / f"{part.number:06d}.parquet"
+
+    def __call__(self, part: Part) -> dict[str, Any]:
+        """Write the values of a part; return what is noted of it.
 
         Raises:
-            ValueError: They do not fit into one column.
+            WidsError: A sample cannot be read, or the function fails.
+            ValueError: The values do not fit into one column.
         """
+        path = self.path(part)
+        counts, rows = self._values(part)
+        self._write_part(path, rows)
+        return noted_part(self._samples, part, path, counts)
+
+    def write(
+        self, parts: Sequence[Part], begun: Mapping[str, Any], *, resume: bool, **run: Any
+    ) -> tuple[list[dict[str, Any]], dict[str, Exception]]:
+        """Write the files of all parts, as `NewShards.write` does; errors are named by samples."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        journal = Journal(self._folder / "journal")
+        rows, failures = write_parts(
+            self, parts, self._samples, journal, begun, resume=resume, output=str(self._path), **run
+        )
+        return rows, {
+            f"samples {part.indexes[0]} to {part.indexes[-1]}": failures[part.number]
+            for part in parts
+            if part.number in failures
+        }
+
+    def _write_part(self, path: Path, values: Sequence[tuple[str, Any]]) -> None:
         arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
-        rows = [self._row(key, value) for key, value in zip(keys, values, strict=True)]
+        rows = [self._row(key, value) for key, value in values]
         names = dict.fromkeys(name for row in rows for name in row) or {"key": None}
         columns = {}
         for name in names:
@@ -54,9 +94,9 @@ class ColumnFile:
                 columns[name] = arrow.array([row.get(name) for row in rows])
             except (arrow.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise ValueError(
-                    f"{self.path}: the values of samples {keys[0]!r} to {keys[-1]!r} fit into no "
-                    f"column {name!r}: {error}; return values of one type, and integers of more "
-                    "than 64 bits as texts"
+                    f"{self._path}: the values of samples {rows[0]['key']!r} to "
+                    f"{rows[-1]['key']!r} fit into no column {name!r}: {error}; return values of "
+                    "one type, and integers of more than 64 bits as texts"
                 ) from error
         with output_file(path) as stream:
             parquet.write_table(arrow.table(columns), stream)
@@ -66,11 +106,11 @@ class ColumnFile:
         named = value if isinstance(value, dict) else {"value": value}
         row = {str(name).removeprefix("."): cell for name, cell in named.items()}
         if "key" in row:
-            raise ValueError(f"{self.path}: sample {key!r}: 'key' is the column of the keys")
+            raise ValueError(f"{self._path}: sample {key!r}: 'key' is the column of the keys")
         return {"key": key, **row}
 
-    def join(self, parts: Sequence[Path]) -> None:
-        """Write all parts into one file, which appears when it is complete.
+    def publish(self, parts: Sequence[Part]) -> None:
+        """Write all parts into one file, which appears when it is complete; remove theirs.
 
         Raises:
             ValueError: The values of two parts do not fit into one column.
@@ -78,15 +118,16 @@ class ColumnFile:
         arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
         try:
             schema = arrow.unify_schemas(
-                [parquet.read_schema(part) for part in parts], promote_options="permissive"
+                [parquet.read_schema(self.path(part)) for part in parts],
+                promote_options="permissive",
             )
         except arrow.ArrowException as error:
             raise ValueError(
-                f"{self.path}: expected values of one type: {error}; convert them in the function"
+                f"{self._path}: expected values of one type: {error}; convert them in the function"
             ) from error
-        with output_file(self.path) as stream, parquet.ParquetWriter(stream, schema) as writer:
+        with output_file(self._path) as stream, parquet.ParquetWriter(stream, schema) as writer:
             for part in parts:
-                table = parquet.read_table(part)
+                table = parquet.read_table(self.path(part))
                 for number, field in enumerate(schema):
                     if field.name not in table.column_names:
                         nulls = arrow.nulls(table.num_rows, field.type)
@@ -95,7 +136,8 @@ class ColumnFile:
                     table = table.select(schema.names).cast(schema)
                 except arrow.ArrowException as error:
                     raise ValueError(
-                        f"{self.path}: expected values that fit into one column with those of "
+                        f"{self._path}: expected values that fit into one column with those of "
                         f"other samples: {error}; return values of one type"
                     ) from error
                 writer.write_table(table)
+        shutil.rmtree(self._folder, ignore_errors=True)

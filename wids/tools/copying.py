@@ -8,41 +8,35 @@ such a sample is read and written field by field.
 
 from __future__ import annotations
 
-import time
 from copy import copy
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from wids.base.files import named_write_errors
-from wids.base.omissions import Omissions
 from wids.reading.shardlist import is_sharded
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import Shard
-from wids.tools.copyspec import key_rule_of, skipped_members
+from wids.tools.newshards import key_rule_of, skipped_members
+from wids.tools.parts import Part
 from wids.views.storage import written_names
 from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
 from wids.writing.sampleencoder import SampleEncoder
-from wids.writing.shardfile import NewShard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from wids.base.omissions import Omissions
     from wids.tar.indexcolumns import IndexColumns
     from wids.views.viewable import Viewable
     from wids.writing.memberwriter import SampleArchive
-    from wids.writing.shardfile import ShardOptions
 
-__all__ = ["Part", "PartWriter", "Target", "plan_parts"]
+__all__ = ["Copier", "plan_parts", "windows"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
 # Eleven octal digits; a larger size takes a PAX header.
 _PLAIN_NBYTES = 8**11
-_PATIENCE_SECONDS = 5
 # Samples read at a time, in the order of the disk, which makes a shuffle fast on cold files.
 _WINDOW = 1024
 _WINDOW_NBYTES = 128 << 20  # where they are not mapped, this is memory
@@ -51,53 +45,14 @@ _ZEROS = bytes(BLOCK)
 _Members = list[tuple[str, Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Plan of one new shard.
-
-    Attributes:
-        number: Its number, which is part of its name.
-        first_number: Number of its first sample among all that are copied.
-        indexes: Global indexes of its samples, in their new order; int64, shape `(n,)`.
-        nbytes: Bytes that each takes in the new shard, of the same shape; None if not known.
-    """
-
-    number: int
-    first_number: int
-    indexes: NDArray[np.int64]
-    nbytes: NDArray[np.int64] | None = None
-
-    def windows(self) -> Iterator[tuple[int, int]]:
-        """Yield `[start, stop)` of the samples that are read at a time."""
-        count = len(self.indexes)
-        if self.nbytes is not None:
-            yield from _cuts(self.nbytes, _WINDOW, _WINDOW_NBYTES)
-            return
-        for start in range(0, count, _WINDOW):
-            yield start, min(start + _WINDOW, count)
-
-
-@dataclass(frozen=True)
-class Target:
-    """Paths and options of new shards.
-
-    Attributes:
-        pattern: Their path, with a `%d` for their number.
-        rekey: Whether samples get new numbers as keys.
-        options: Options of the writer, as returned by `shard_options`.
-    """
-
-    pattern: str
-    rekey: bool
-    options: ShardOptions
-
-    def path(self, part: Part) -> Path:
-        """Return the path of one new shard."""
-        return Path(self.pattern % part.number)
-
-    def key(self, number: int, key: str) -> str:
-        """Return the key of a sample: its new number, or its old key."""
-        return f"{number:09d}" if self.rekey else key
+def windows(part: Part) -> Iterator[tuple[int, int]]:
+    """Yield `[start, stop)` of the samples of a part that are read at a time."""
+    if part.nbytes is not None:
+        yield from _cuts(part.nbytes, _WINDOW, _WINDOW_NBYTES)
+        return
+    count = len(part.indexes)
+    for start in range(0, count, _WINDOW):
+        yield start, min(start + _WINDOW, count)
 
 
 def plan_parts(
@@ -105,24 +60,21 @@ def plan_parts(
     indexes: NDArray[np.int64],
     maxcount: int,
     maxsize: int,
+    omissions: Omissions,
     *,
-    rekey: bool = False,
-    omissions: Omissions | None = None,
+    rekey: bool,
 ) -> list[Part]:
     """Divide samples into new shards as `ShardWriter` would.
 
     Args:
         dataset: Dataset with the samples; its shards are fetched and indexed.
-        indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
+        indexes: Global indexes of the samples, `>= 0`, in their new order; int64, shape `(n,)`.
         maxcount: Most samples in a shard.
         maxsize: Most bytes in a shard; a shard with a single larger sample exceeds it.
-        rekey: Whether samples get new numbers as keys.
         omissions: Counts the members of the shards that are in no sample.
-
-    Raises:
-        IndexError: An index lies outside the dataset.
+        rekey: Whether samples get new numbers as keys.
     """
-    nbytes = _written_nbytes(dataset, indexes, omissions or Omissions(), rekey=rekey)
+    nbytes = _written_nbytes(dataset, indexes, omissions, rekey=rekey)
     return [
         Part(number, start, indexes[start:stop], nbytes[start:stop])
         for number, (start, stop) in enumerate(_cuts(nbytes, maxcount, maxsize - END_NBYTES))
@@ -144,21 +96,16 @@ def _cuts(nbytes: NDArray[np.int64], maxcount: int, maxsize: int) -> Iterator[tu
 
 def _written_nbytes(
     dataset: Viewable,
-    indexes: NDArray[np.int64],
+    positions: NDArray[np.int64],
     omissions: Omissions,
     *,
     rekey: bool,
 ) -> NDArray[np.int64]:
     """Return the bytes that each sample takes in a new shard; int64, shape `(n,)`."""
-    total = len(dataset)
-    wrong = indexes[(indexes < -total) | (indexes >= total)]
-    if wrong.size:
-        raise IndexError(f"index {wrong[0]} is out of range for a dataset of {total} samples")
-    positions = np.where(indexes < 0, indexes + total, indexes)
     if not is_sharded(dataset):
         return _joined_nbytes(dataset, positions, omissions, rekey=rekey)
     ends = dataset.cum_lengths
-    nbytes = np.empty(len(indexes), np.int64)
+    nbytes = np.empty(len(positions), np.int64)
     # Samples are grouped by old shard, so that each shard is opened once for any order.
     order = np.argsort(positions, kind="stable")
     for shard_index, rows in _by_shard(positions, order, ends):
@@ -231,21 +178,21 @@ def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
     return odd
 
 
-class PartWriter:
-    """Writer of the new shards of a plan; thread-safe and picklable.
+class Copier:
+    """Function that copies the samples of a part to an archive; thread-safe and picklable.
 
     It keeps the old shards open from one new shard to the next. A shuffle reads all of them for
     each new shard, and mapping and verifying them again would take as long as the copying.
     """
 
-    def __init__(self, dataset: Viewable, target: Target) -> None:
-        """Create a writer, which opens shards only when it is called.
+    def __init__(self, dataset: Viewable, *, rekey: bool) -> None:
+        """Create a function, which opens shards only when it is called.
 
         Args:
             dataset: Dataset with the samples.
-            target: Paths and options of the new shards.
+            rekey: Whether samples get new numbers as keys.
         """
-        self._target = target
+        self._rekey = rekey
         self._joined = None if is_sharded(dataset) else dataset
         self._encode = SampleEncoder(key_rule=key_rule_of(dataset))
         if is_sharded(dataset):
@@ -253,44 +200,24 @@ class PartWriter:
             self._reader = copy(dataset)
             self._reader.transformations = "memoryview"
 
-    def __call__(self, part: Part) -> dict[str, Any]:
-        """Write one new shard.
-
-        Args:
-            part: The samples of the shard.
-
-        Returns:
-            Its spec entry.
+    def __call__(self, part: Part, archive: SampleArchive) -> dict[str, Any]:
+        """Copy the samples of a part; return their number.
 
         Raises:
-            BlockingIOError: Another process is writing the same shard.
             WidsError: A shard of the dataset cannot be read.
             ValueError: Two samples have the same key, and keys are kept.
         """
-        patience = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                path = self._target.path(part)
-                shard = NewShard(path, self._target.options)
-                # Subclasses may compute samples, and remote shards are not mapped; both are read
-                # instead.
-                if self._joined is not None:
-                    copying = self._write_joined
-                else:
-                    copying = self._copy if self._reader.batch_kind != "samples" else self._read
-                try:
-                    with named_write_errors(path):
-                        for start, stop in part.windows():
-                            window = part.indexes[start:stop]
-                            copying(window, part.first_number + start, shard.archive)
-                        return shard.publish(path.parent)
-                finally:
-                    shard.discard()
-            except BlockingIOError:
-                # Workers of a killed run end within a second and release the lock.
-                if time.monotonic() > patience:
-                    raise
-                time.sleep(0.1)
+        # Subclasses may compute samples, and remote shards are not mapped; both are read instead.
+        if self._joined is not None:
+            copying = self._write_joined
+        else:
+            copying = self._copy if self._reader.batch_kind != "samples" else self._read
+        for start, stop in windows(part):
+            copying(part.indexes[start:stop], part.first_number + start, archive)
+        return {"written": len(part.indexes)}
+
+    def _key(self, number: int, key: str) -> str:
+        return f"{number:09d}" if self._rekey else key
 
     def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
         """Copy samples in the given order, those of local files as they lie there."""
@@ -302,7 +229,7 @@ class PartWriter:
             # Samples are read in the order of the disk, so that a window opens each shard once.
             for row, opened, local_index in batch.samples():
                 if isinstance(opened.shard, Shard | FileShard):
-                    new_key = self._target.key(first_number + row, "")
+                    new_key = self._key(first_number + row, "")
                     taken[row] = _take(opened.shard, local_index, new_key, wanted)
                 else:
                     far.append(row)
@@ -310,7 +237,7 @@ class PartWriter:
             for row, sample in zip(
                 far, self._reader.__getitems__(indexes[far].tolist()), strict=True
             ):
-                key = self._target.key(first_number + row, sample["__key__"])
+                key = self._key(first_number + row, sample["__key__"])
                 taken[row] = key, None, _named(key, sample)
             for row in range(len(indexes)):
                 key, whole, members = taken.pop(row)
@@ -323,7 +250,7 @@ class PartWriter:
         """Read samples through the dataset, and write them."""
         samples = self._reader.__getitems__(indexes.tolist())
         for number, sample in enumerate(samples, first_number):
-            key = self._target.key(number, sample["__key__"])
+            key = self._key(number, sample["__key__"])
             archive.write(key, _named(key, sample), stable=True)
 
     def _write_joined(
@@ -335,7 +262,7 @@ class PartWriter:
             raw, names = samples.read_raw(index), written_names(samples, index)
             # Names of columns may be none that a member can have, so they are checked.
             sample = {names.get(name, name): raw[name] for name in raw if name[:2] != "__"}
-            key = self._target.key(number, raw["__key__"])
+            key = self._key(number, raw["__key__"])
             archive.write(*self._encode({"__key__": key, **sample}), stable=True)
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from wids.catalogue.structures import quoted
 from wids.pack.packformat import PACK_SUFFIX
 from wids.reading.shardlist import is_sharded
 from wids.specs.merging import class_names
-from wids.tools.copyspec import header_of, skipped_members
+from wids.tools.newshards import header_of, skipped_members
 from wids.views.joining import refuse_joined
 from wids.views.opening import is_joined, shards_and_rows
 from wids.views.plan import joined_names

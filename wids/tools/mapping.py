@@ -1,57 +1,37 @@
-"""Mapping of a function over all samples, with its results in new shards, one tar, or a column.
-
-Samples are divided into parts, and each part becomes one file, written under a temporary name and
-renamed. Therefore any executor can map parts in parallel, a failed part does not stop the others,
-and an interrupted run continues with the missing parts.
-"""
+"""Mapping of a function over all samples, with its results in new shards, one tar, or a column."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from wids.base.files import named_write_errors, write_output
 from wids.base.omissions import Omissions
-from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.specs.journal import Journal, remove_set_aside, set_aside
 from wids.specs.merging import class_names, classes_by_column, without_classes
-from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
-from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
 from wids.tools.columnfile import ColumnFile
-from wids.tools.copyspec import (
+from wids.tools.newshards import (
+    NewShards,
     check_none_left_out,
     header_of,
     key_rule_of,
     note_entry_keys,
-    refuse_replacing_spec,
     skipped_members,
-    stores_class,
 )
+from wids.tools.parts import Part, begun_with
 from wids.views.joining import refuse_joined
 from wids.views.plan import has_function
-from wids.views.storage import chosen_shards, written_names
+from wids.views.storage import shards_of_rows, written_names
 from wids.writing.sampleencoder import SampleEncoder
-from wids.writing.shardfile import (
-    NewShard,
-    ShardOptions,
-    shard_options,
-    warn_of_older,
-)
-from wids.writing.shardwriter import ShardWriter
+from wids.writing.shardfile import ShardOptions, shard_options
 from wids.writing.tarwriter import TarWriter
 
 if TYPE_CHECKING:
@@ -60,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.views.viewable import Viewable
+    from wids.writing.memberwriter import SampleArchive
 
 __all__ = ["MapResult", "map_samples"]
 
@@ -92,18 +73,6 @@ class MapResult:
     entries: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, Exception] = field(default_factory=dict)
     omissions: Omissions = field(default_factory=Omissions)
-
-    def plus(self, counts: Mapping[str, Any]) -> MapResult:
-        """Return the sum with the counts of one part."""
-        return MapResult(
-            self.num_samples + counts["written"],
-            self.num_dropped + counts["dropped"],
-            self.num_skipped + counts["failed"],
-            self.skipped + counts["skipped"],
-            self.entries + ([counts["entry"]] if counts.get("entry") else []),
-            self.failures,
-            self.omissions,
-        )
 
 
 def map_samples(
@@ -203,17 +172,25 @@ def map_samples(
         cuts = _cut_runs(list(map(int, samples.lengths)), _LEAST_OF_A_PART)
     else:
         cuts = [range(start, min(start + maxcount, total)) for start in range(0, total, maxcount)]
-    parts = [_Part(number, cut) for number, cut in enumerate(cuts)]
-    run = partial(run_each, executor=executor, workers=workers, desc="mapping samples")
-    if target.endswith(".tar"):
-        return _to_shards(make, parts, target, run, shard_options(**options), resume=resume)
-    column = ColumnFile(Path(target))
+    parts = [Part(number, cut.start, np.array(cut, np.int64)) for number, cut in enumerate(cuts)]
+    run: dict[str, Any] = {
+        "executor": executor,
+        "workers": workers,
+        "desc": "mapping samples",
+        "resume": resume,
+    }
+    if is_tar:
+        return _to_shards(make, parts, target, options, run)
+    column = ColumnFile(samples, Path(target), make.values)
     refuse_joined(Path(target), samples)
     if options or rename or only_new or strict:
         raise ValueError(f"{target}: options of shards were given, and the output is a column")
     if function is None:
         raise ValueError(f"{target}: expected a function that returns the values of the column")
-    return _to_column(make, parts, column, run, resume=resume)
+    rows, failures = column.write(parts, make.begun({}), **run)
+    if not failures:
+        column.publish(parts)
+    return _result(rows, failures)
 
 
 def _cut_runs(lengths: Sequence[int], least: int) -> list[range]:
@@ -229,19 +206,6 @@ def _cut_runs(lengths: Sequence[int], least: int) -> list[range]:
             parts.append(range(start, stop))
             start = stop
     return [*parts, range(start, stop)] if start < stop else parts
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Samples that become one file: its number, and their indexes."""
-
-    number: int
-    indexes: range
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The indexes as an array."""
-        return np.arange(self.indexes.start, self.indexes.stop, dtype=np.int64)
 
 
 class _Maker:
@@ -350,7 +314,31 @@ class _Maker:
         if len(counts["skipped"]) < _MOST_TOLD:
             counts["skipped"].append(str(error))
 
-    def members_left_out(self, indexes: range) -> dict[str, dict[str, int]]:
+    def fill(self, part: Part, archive: SampleArchive) -> dict[str, Any]:
+        """Write the new samples of a part to an archive; return their counts."""
+        counts = _no_counts()
+        for key, members in self.encoded(part.indexes.tolist(), counts):
+            archive.write(key, members)
+        counts["members"] = self.members_left_out(part.indexes)
+        return counts
+
+    def values(self, part: Part) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+        """Return the counts of a part, and the keys and values of its samples."""
+        counts, rows = _no_counts(), []
+        for index in part.indexes.tolist():
+            try:
+                value = self.value(index)
+            except WidsError as error:
+                self.failed(error, counts)
+                continue
+            if value is None:
+                counts["dropped"] += 1
+            else:
+                counts["written"] += 1
+                rows.append((self.samples.key_at(index), value))
+        return counts, rows
+
+    def members_left_out(self, indexes: range | NDArray[np.int64]) -> dict[str, dict[str, int]]:
         """Return the counts of members in no sample, by shard, if stored fields are copied."""
         return {} if self.only_new else skipped_members(self.samples, indexes)
 
@@ -359,17 +347,6 @@ class _Maker:
         how = {"rename": self.rename, "only_new": self.only_new, "skips": self.skips}
         rows = np.arange(len(self.samples), dtype=np.int64)
         return begun_with(self.samples, rows, {**how, **options}, self.function)
-
-    def identity(self, part: _Part) -> str:
-        """Return a digest of a part's samples, by which a later run recognises it."""
-        keys: list[str] | None = None
-        try:
-            keys = self.samples.keys_at(part.rows)
-        except (WidsError, OSError):
-            # Samples of a shard that cannot be read are skipped; once it can, the part is new.
-            if not self.skips:
-                raise
-        return hashlib.sha256(json.dumps([part.number, keys]).encode()).hexdigest()[:32]
 
 
 def _no_counts() -> dict[str, Any]:
@@ -393,130 +370,67 @@ def _to_stream(make: _Maker) -> MapResult:
             fields = {name.removeprefix(key): data for name, data in members}
             writer.write({"__key__": key, **fields})
     counts["members"] = make.members_left_out(range(len(make.samples)))
-    done = MapResult().plus(counts)
-    _note_members([counts], done.omissions)
-    return done
+    return _result([counts])
 
 
-def _note_members(parts: Iterable[Mapping[str, Any]], omissions: Omissions) -> None:
-    """Count the members in no sample, once for each shard that the parts have read."""
-    every: dict[str, Any] = {}
-    for counts in parts:
-        every |= counts.get("members", {})
-    for url, skipped in every.items():
+def _result(
+    parts: Sequence[Mapping[str, Any]], failures: Mapping[str, Exception] | None = None
+) -> MapResult:
+    """Return the sum of the counts of parts."""
+    members: dict[str, Any] = {}
+    for counts in parts:  # a shard counts once, though several parts have read it
+        members |= counts["members"]
+    omissions = Omissions()
+    for url, skipped in members.items():
         omissions.add_members(skipped, url)
-
-
-class _ShardMaker:
-    """Function that writes the new shard of a part; picklable."""
-
-    def __init__(self, make: _Maker, pattern: str, options: ShardOptions) -> None:
-        self._make, self._pattern, self._options = make, pattern, options
-
-    def path(self, part: _Part) -> Path:
-        return Path(self._pattern % part.number)
-
-    def __call__(self, part: _Part) -> dict[str, Any]:
-        """Write the shard; return its counts, and its spec entry unless no sample is left."""
-        path = self.path(part)
-        identity = self._make.identity(part)  # fails, if it does, before there is a file
-        counts = _no_counts()
-        shard = NewShard(path, self._options)
-        try:
-            with named_write_errors(path):
-                for key, members in self._make.encoded(part.indexes, counts):
-                    shard.archive.write(key, members)
-                counts["members"] = self._make.members_left_out(part.indexes)
-                entry = shard.publish(path.parent) if counts["written"] else None
-        finally:
-            shard.discard()
-        return counts | {"entry": entry, "of": identity}
+    return MapResult(
+        sum(counts["written"] for counts in parts),
+        sum(counts["dropped"] for counts in parts),
+        sum(counts["failed"] for counts in parts),
+        [text for counts in parts for text in counts["skipped"]],
+        [counts["entry"] for counts in parts if counts.get("entry")],
+        dict(failures or {}),
+        omissions,
+    )
 
 
 def _to_shards(
     make: _Maker,
-    parts: list[_Part],
+    parts: list[Part],
     pattern: str,
-    run: Callable[..., list[Any]],
     options: ShardOptions,
-    *,
-    resume: bool,
+    run: Mapping[str, Any],
 ) -> MapResult:
-    ShardWriter(pattern).abandon()  # checks the pattern, and writes nothing
-    refuse_overwriting(pattern, (shard.ref.url for shard in chosen_shards(make.samples)))
-    refuse_replacing_spec(pattern, make.samples)
-    spec = Path(spec_path_for(pattern))
-    journal = Journal(spec.with_name(f"{spec.name}.mapping"))
-    write = _ShardMaker(make, pattern, options)
-    if not resume:
-        journal.remove()
-    begun = make.begun(options)
-    refuse_other_options(pattern, journal.begun, begun)
-    noted = journal.entries()
-    found = {}
-    for part in parts:
-        row = noted.get(write.path(part).name)
-        if row is None or row.get("of") != make.identity(part):
-            continue
-        entry, path = row.get("entry"), write.path(part)
-        if entry is None or (path.is_file() and path.stat().st_size == entry["filesize"]):
-            found[part.number] = row
-    finished = ((write.path(part), part.rows) for part in parts if part.number in found)
-    refuse_other_sources(journal.begun, begun, make.samples, finished)
-    missing = [part for part in parts if part.number not in found]
-    old = set_aside(spec, map(write.path, missing))
-    journal.note({"begun": begun})
-
-    def note(part: _Part, outcome: Any) -> None:
-        if not isinstance(outcome, Exception):
-            found[part.number] = outcome
-            journal.note({**outcome, "url": write.path(part).name})
-
-    outcomes = run(write, missing, done=note)
-    failures = {
-        str(write.path(part)): outcome
-        for part, outcome in zip(missing, outcomes, strict=True)
-        if isinstance(outcome, Exception)
-    }
-    done = MapResult(failures=failures)
-    for number in sorted(found):
-        done = done.plus(found[number])
-    _note_members(found.values(), done.omissions)
+    shards = NewShards(make.samples, pattern, make.fill, options)
+    rows, failures = shards.write(parts, make.begun(shard_options(**options)), **run)
+    done = _result(rows, failures)
     if not make.only_new:
-        note_entry_keys((shard.ref for shard in chosen_shards(make.samples)), done.omissions)
-    # After a failure the journal stays and no spec is written, so that `resume` can continue.
-    if not failures:
-        if not done.entries:
-            journal.remove()
-            why = f"; {done.num_skipped} failed, the first: " if done.skipped else ""
-            raise ValueError(
-                f"{pattern}: no sample is left, no spec was written{why}{''.join(done.skipped[:1])}"
+        note_entry_keys(make.samples, done.omissions)
+    if failures:
+        return done
+    if not done.entries:
+        why = f"; {done.num_skipped} failed, the first: " if done.skipped else ""
+        raise ValueError(
+            f"{pattern}: no sample is left, no spec was written{why}{''.join(done.skipped[:1])}"
+        )
+    header = header_of(make.samples)
+    if not _keeps_classes(make, rows, len(classes_by_column(header))):
+        if names := class_names(header):
+            what = "class names, as the field of the classes is not copied under a class extension"
+            done.omissions.add(what, names[min(names)], len(names))
+        elif columns := classes_by_column(header):
+            what = (
+                "class columns whose names are left out, as not all class fields are copied as "
+                "named"
             )
-        header = header_of(make.samples)
-        if not _keeps_classes(make, found.values(), len(classes_by_column(header))):
-            if names := class_names(header):
-                first = names[min(names)]
-                what = (
-                    "class names, as the field of the classes is not copied under a class extension"
-                )
-                done.omissions.add(what, first, len(names))
-            elif columns := classes_by_column(header):
-                what = (
-                    "class columns whose names are left out, as not all class fields are copied as "
-                    "named"
-                )
-                done.omissions.add(what, next(iter(columns)), len(columns))
-            header = without_classes(header)
-        header |= {"name": spec.stem, "lineage": getattr(make.samples, "lineage", None)}
-        write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
-        if old is not None or resume:
-            remove_set_aside(spec)
-        journal.remove()
-        warn_of_older(pattern, len(parts))
+            done.omissions.add(what, next(iter(columns)), len(columns))
+        header = without_classes(header)
+    header["lineage"] = getattr(make.samples, "lineage", None)
+    shards.publish(done.entries, header, len(parts))
     return done
 
 
-def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]], num_columns: int) -> bool:
+def _keeps_classes(make: _Maker, parts: Sequence[Mapping[str, Any]], num_columns: int) -> bool:
     """Return whether the class names of the spec still belong to a field of the new samples.
 
     They do if a class field is copied under a class extension, or if no sample had a class field:
@@ -528,85 +442,25 @@ def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]], num_columns
         parts: Counts of each part.
         num_columns: Number of class columns that the spec names apart; 0 if it does not.
     """
-    every = list(parts)
     if make.only_new:
         return False
-    if num_columns and any(counts.get("classes_had") for counts in every):
-        fields = {name for counts in every for name in counts.get("class_fields", ())}
-        moved = any(counts.get("classes_moved") for counts in every)
+    had = any(counts["classes_had"] for counts in parts)
+    if num_columns and had:
+        fields = {name for counts in parts for name in counts["class_fields"]}
+        moved = any(counts["classes_moved"] for counts in parts)
         return not moved and len(fields) >= num_columns
-    if any(counts.get("classes_kept", 1) for counts in every):
+    if any(counts["classes_kept"] for counts in parts):
         return True
-    had = any(counts["classes_had"] for counts in every)
-    return not had and not stores_class(make.samples)
+    return not had and not _stores_class(make.samples)
 
 
-class _ValuesMaker:
-    """Function that writes the values of a part to a file of its own; picklable."""
-
-    def __init__(self, make: _Maker, column: ColumnFile) -> None:
-        self._make, self._column = make, column
-        self.folder = column.path.with_name(f".{column.path.name}.parts")
-
-    def path(self, part: _Part) -> Path:
-        name = f"{part.number:06d}-{self._make.identity(part)}{self._column.path.suffix}"
-        return self.folder / name
-
-    def __call__(self, part: _Part) -> dict[str, Any]:
-        """Write the values, and their counts to a second file; return the counts."""
-        path = self.path(part)
-        beside = path.with_name(f"{path.name}.json")
-        if path.exists() and beside.exists():  # of an earlier run
-            noted: dict[str, Any] = json.loads(beside.read_bytes())
-            return noted
-        counts = _no_counts()
-        rows = list(self._rows(part.indexes, counts))
-        self._column.write_part(path, [key for key, _ in rows], [value for _, value in rows])
-        write_output(beside, json.dumps(counts).encode())
-        return counts
-
-    def _rows(self, indexes: Iterable[int], counts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        for index in indexes:
-            try:
-                value = self._make.value(index)
-            except WidsError as error:
-                self._make.failed(error, counts)
-                continue
-            counts["dropped" if value is None else "written"] += 1
-            if value is not None:
-                yield self._make.samples.key_at(index), value
-
-
-def _to_column(
-    make: _Maker,
-    parts: list[_Part],
-    column: ColumnFile,
-    run: Callable[..., list[Any]],
-    *,
-    resume: bool,
-) -> MapResult:
-    write = _ValuesMaker(make, column)
-    if not resume:
-        shutil.rmtree(write.folder, ignore_errors=True)
-    write.folder.mkdir(parents=True, exist_ok=True)
-    begun, journal = make.begun({}), Journal(write.folder / "begun")
-    refuse_other_options(str(column.path), journal.begun, begun)
-    finished = ((write.path(part), part.rows) for part in parts if write.path(part).exists())
-    refuse_other_sources(journal.begun, begun, make.samples, finished)
-    journal.note({"begun": begun})
-    outcomes = run(write, parts)
-    done = MapResult(
-        failures={
-            f"samples {part.indexes.start} to {part.indexes.stop - 1}": outcome
-            for part, outcome in zip(parts, outcomes, strict=True)
-            if isinstance(outcome, Exception)
-        }
-    )
-    for outcome in outcomes:
-        if not isinstance(outcome, Exception):
-            done = done.plus(outcome)
-    # After a failure the files of the parts stay, so that `resume` can continue.
-    if not done.failures:
-        column.join([write.path(part) for part in parts])
-        shutil.rmtree(write.folder, ignore_errors=True)
-    return done
+def _stores_class(samples: Viewable) -> bool:
+    """Return whether the first sample has a class field in its shard, even if it is not read."""
+    for dataset, first in shards_of_rows(samples, np.zeros(1, np.int64)):
+        try:
+            shard, local_index, _ = dataset.locate_sample(first)
+        except (WidsError, OSError):
+            continue
+        if any(is_class(extension) for extension, _, _ in shard.index.fields(local_index)):
+            return True
+    return False

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from wids.base.arguments import check_sized, checked_positions
-from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
-from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
 from wids.reading.shardlist import is_sharded
-from wids.specs.journal import Journal, is_left_over, remove_set_aside, set_aside
-from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
-from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
-from wids.tools.copying import Part, PartWriter, Target, plan_parts
-from wids.tools.copyspec import header_of, note_entry_keys, refuse_replacing_spec
+from wids.tools.copying import Copier, plan_parts
+from wids.tools.newshards import NewShards, header_of, note_entry_keys
+from wids.tools.parts import begun_with
 from wids.views.plan import Add, Slot, Source, has_function, slots_of
-from wids.views.storage import chosen_shards
 from wids.views.tables import TableRows
 from wids.views.viewable import View
-from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
-from wids.writing.shardwriter import ShardWriter, WholeShards
+from wids.writing.shardfile import ShardOptions, shard_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,75 +111,25 @@ def reshard(
     dataset, indexes = _stored(dataset, indexes, pattern)
     if columns_as is not None:
         dataset = _columns_together(dataset, columns_as)
-    spec = Path(spec_path_for(pattern))
-    written = shard_options(**options)
-    # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
-    # nothing.
-    ShardWriter(pattern, maxcount, maxsize).abandon()
-    refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
-    read = list(refs)
-    refuse_overwriting(pattern, (ref.url for ref in read))
-    refuse_replacing_spec(pattern, dataset)
-    journal = Journal(spec.with_name(f"{spec.name}.journal"))
-    omissions = Omissions(strict=strict)
-    note_entry_keys(read, omissions)
-    parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
-    target = Target(pattern, rekey, written)
-    bounds = {"maxcount": maxcount, "maxsize": maxsize, "rekey": rekey, "columns_as": columns_as}
-    begun = begun_with(dataset, indexes % len(dataset), {**bounds, **written})
-    entries: dict[int, dict[str, Any]] = {}
-    if resume:
-        refuse_other_options(pattern, journal.begun, begun)
-        noted, left = journal.entries(), journal.left_over()
-        paths = [target.path(part) for part in parts]
-        # A killed run may have left a truncated sidecar.
-        sidecars = [f"{path.name}{SIDECAR_SUFFIX}" for path in paths]
-        remove_parts(paths[0].parent, sidecars, of_living=True)
-        for part, path in zip(parts, paths, strict=True):
-            if path.exists() and (path.name in noted or not is_left_over(path, left)):
-                whole = WholeShards([(path, path.name)], noted, target.options["digests"])
-                for number, index in enumerate(part.indexes.tolist(), part.first_number):
-                    whole.pass_by(target.key(number, dataset.key_at(index % len(dataset))))
-                whole.check_all_passed()
-                if whole.num_samples != len(part.indexes):
-                    raise ValueError(
-                        f"resume: {path} holds {whole.num_samples} samples, expected "
-                        f"{len(part.indexes)}; call with the same bounds as before, or remove it"
-                    )
-                entries[part.number] = whole.entries[0]
-        finished = (part for part in parts if part.number in entries)
-        made = ((target.path(part), part.indexes % len(dataset)) for part in finished)
-        refuse_other_sources(journal.begun, begun, dataset, made)
-    else:
-        journal.begin(target.path(part) for part in parts)
-    journal.note({"begun": begun})
-    # Existing shards are compared by key, sample by sample, before they count as done.
-    missing = [part for part in parts if part.number not in entries]
-    old = set_aside(spec, map(target.path, missing))
-
-    def note(part: Part, outcome: dict[str, Any] | Exception) -> None:
-        if not isinstance(outcome, Exception):
-            entries[part.number] = outcome
-            journal.note(outcome)
-
-    with PartWriter(dataset, target) as write:
-        outcomes = run_each(
-            write, missing, executor=executor, workers=workers, desc="writing shards", done=note
+    bounds = {"maxcount": maxcount, "maxsize": maxsize}
+    with Copier(dataset, rekey=rekey) as copier:
+        shards = NewShards(dataset, pattern, copier, options, **bounds)
+        omissions = Omissions(strict=strict)
+        note_entry_keys(dataset, omissions)
+        parts = plan_parts(dataset, indexes, maxcount, maxsize, omissions, rekey=rekey)
+        how = {**bounds, "rekey": rekey, "columns_as": columns_as, **shard_options(**options)}
+        rows, failures = shards.write(
+            parts,
+            begun_with(dataset, indexes, how),
+            resume=resume,
+            executor=executor,
+            workers=workers,
+            desc="writing shards",
         )
-    failures = {
-        str(target.path(part)): outcome
-        for part, outcome in zip(missing, outcomes, strict=True)
-        if isinstance(outcome, Exception)
-    }
-    rows = [entries[number] for number in sorted(entries)]
+    entries = [row["entry"] for row in rows]
     if not failures:
-        header = header_of(dataset) | {"name": spec.stem, "lineage": lineage}
-        write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
-        if old is not None or resume:
-            remove_set_aside(spec)
-        journal.remove()
-        warn_of_older(pattern, len(parts))
-    return Resharded(rows, failures, omissions)
+        shards.publish(entries, {**header_of(dataset), "lineage": lineage}, len(parts))
+    return Resharded(entries, failures, omissions)
 
 
 def _stored(
