@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.chromium import chromium, open_page
+from helpers.disks import small_disk
 from helpers.firefox import firefox, open_firefox
 from helpers.server import shard_server
 from helpers.shards import Sample, write_shard
@@ -27,6 +28,7 @@ __all__ = [
     "open_page",
     "s3_endpoint",
     "shard_server",
+    "small_disk",
 ]
 
 # Not every version of Python has a build of torch; `make test-pythons` runs the other tests there,

@@ -1,7 +1,6 @@
 """Calls that macOS lacks, a system without them, and kinds of file systems."""
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -159,11 +158,6 @@ def test_memory_that_is_reserved_and_unused_does_not_count_as_taken():
     assert done.stdout.split("\n") == ["60", "no more", ""]
 
 
-def test_descriptors_are_those_of_the_process():
-    """The soft limit counts."""
-    assert system.max_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 FINDMNT = shutil.which("findmnt")
 
 
@@ -176,13 +170,11 @@ def test_the_kind_is_that_of_findmnt(path: str) -> None:
     assert system.file_system_of(Path(path).stat().st_dev) in told
 
 
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "cifs", "ceph", "fuse.gcsfuse", "9p"])
+NETWORKS = ["nfs", "nfs4", "lustre", "cifs", "ceph", "fuse.gcsfuse", "9p"]
+DISKS = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk"]
+
+
+@pytest.mark.parametrize("kind", NETWORKS + DISKS)
 def test_file_systems_of_clusters_are_of_networks(kind: str) -> None:
-    """What clusters and clouds mount is read by position."""
-    assert system.is_of_network(kind)
-
-
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk"])
-def test_file_systems_of_disks_are_not(kind: str) -> None:
-    """What lies on a disk of the machine, or in its memory, is mapped."""
-    assert not system.is_of_network(kind)
+    """What clusters and clouds mount is read by position; what lies on a disk is mapped."""
+    assert system.is_of_network(kind) == (kind in NETWORKS)

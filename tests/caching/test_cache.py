@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from helpers.cache_worker import held_nbytes
 from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
 from helpers.interpreters import run_python
 from helpers.server import Faults, ShardServer
@@ -42,11 +42,6 @@ def cache(tmp_path: Path) -> Iterator[ShardCache]:
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
     yield cache
     cache.close()
-
-
-def held_nbytes(cache: ShardCache) -> int:
-    """Count the bytes of the files in the cache folder."""
-    return sum(path.stat().st_size for path in cache.cache_dir.iterdir() if path.is_file())
 
 
 # Local shards
@@ -384,12 +379,12 @@ def test_a_false_size_evicts_next_to_nothing(
     bound = 45 * len(SHARD)
     cache = ShardCache(tmp_path / "cache", cache_size=bound, fetcher=Fetcher(QUICK))
     fetch_many(cache, shard_server, 43)
-    before = held_nbytes(cache)
+    before = held_nbytes(cache.cache_dir)
     url = shard_server.put("false.tar", SHARD)
     shard_server.faults = Faults(length=claimed, ignore_range=True)
     with pytest.raises((CacheError, FetchError), match=r"false\.tar|no space"):
         cache.get(url)
-    assert before - held_nbytes(cache) <= lost_nbytes
+    assert before - held_nbytes(cache.cache_dir) <= lost_nbytes
 
 
 def test_an_open_shard_outlives_what_takes_its_place(
@@ -574,22 +569,6 @@ def test_localname_names_where_to_fetch_to(tmp_path: Path, shard_server: ShardSe
 # Full disks
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", folder],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("may not mount a file system here")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_full_disk_is_a_clear_error(
     small_disk: Path, shard_server: ShardServer, announced: bool
@@ -597,7 +576,7 @@ def test_a_full_disk_is_a_clear_error(
     """The error has path, needed and free bytes; cached shards stay."""
     cache = ShardCache(small_disk / "cache", fetcher=Fetcher(QUICK))
     first = cache.get(shard_server.put("a.tar", SHARD))
-    large = tar_of(600)
+    large = tar_of(1500)
     shard_server.faults = Faults(chunked=not announced, ignore_range=not announced)
     with pytest.raises(CacheError, match=r"no space for a shard .* bytes are free") as caught:
         cache.get(f"{shard_server.put('b.tar', large)}?signature=secret")

@@ -135,17 +135,6 @@ def test_transforms_are_added_and_assigned(spec: Path) -> None:
     assert dataset[7][".cls"] == b"23"
 
 
-def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
-    """Only the extensions in `fields=` are in the sample."""
-    dataset = ShardListDataset(spec, fields=(".cls",))
-    assert {key for key in dataset[0] if key.startswith(".")} == {".cls"}
-    assert dataset[0][".cls"] == 0
-    with pytest.raises(ValueError, match="starts with a dot, got 'cls'"):
-        ShardListDataset(spec, fields=["cls"])
-    with pytest.raises(ValueError, match=r"give \['.cls', '.txt'\]"):
-        ShardListDataset(spec, fields=".cls,.txt")
-
-
 @pytest.mark.parametrize("url", ["s3://", "gs:///"])
 def test_a_url_of_nothing_is_refused(url: str) -> None:
     """A scheme alone is no place; the message shows a URL with one."""

@@ -7,19 +7,18 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.cache_worker import held_nbytes
 from helpers.downloads import tar_of
 from helpers.server import Faults, ShardServer
 from helpers.spawned import read_all, read_as_rank
 from helpers.waiting import eventually
 
 import wids
-from wids.caching.cache import ShardCache
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.reading.shardlist import ShardList
 
@@ -111,18 +110,9 @@ def test_nothing_ahead_is_evicted_before_it_is_read(
     ahead = dataset.fetch_ahead(sampler)
     for _ in range(3):
         assert sorted(read_behind(dataset, sampler)) == list(range(12 * NSAMPLES))
-        assert held_nbytes(dataset.cache) <= dataset.cache.cache_size
+        assert held_nbytes(dataset.cache_dir) <= dataset.cache.cache_size
     assert len(shard_server.requests) <= 3 * 12 + 6
     assert ahead.num_fetched >= len(shard_server.requests) - 3
-
-
-def held_nbytes(cache: ShardCache) -> int:
-    """Return the size of the cache folder, from which other threads may remove files meanwhile."""
-    nbytes = 0
-    for path in cache.cache_dir.iterdir():
-        with suppress(FileNotFoundError):
-            nbytes += path.stat().st_size if path.is_file() else 0
-    return nbytes
 
 
 def test_a_bound_below_two_shards_works(remote: OpenRemote, shard_server: ShardServer) -> None:

@@ -163,13 +163,6 @@ def test_a_missing_field_is_named(make_shard):
             gather([0, 1], ".cls")
 
 
-@pytest.mark.parametrize("indexes", [[0.0], np.array([0.5]), ["0"], [None], np.array([[1, 2]])])
-def test_what_is_no_index_is_refused(shards, indexes):
-    """Fractions, texts and tables are refused as indexes."""
-    with pytest.raises(TypeError):
-        wids.ShardListDataset(shards).gather(indexes, ".cls")
-
-
 @pytest.mark.parametrize("lru_size", [1, 100])
 def test_samples_of_a_batch_come_in_the_order_of_storage(shards, lru_size):
     """Samples come in the order of storage with their slot in the batch."""

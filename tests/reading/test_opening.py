@@ -4,10 +4,8 @@ import gzip
 import hashlib
 import io
 import os
-import shutil
-import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -223,19 +221,6 @@ def test_evicted_shards_do_not_stay_mapped(
             mine = [line for line in maps if str(tmp_path) in line]  # not those of other tests
             removed = {line.split()[-2] for line in mine if ".tar (deleted)" in line}
             assert len(removed) <= 2
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a disk of three megabytes, where this user may."""
-    folder = tmp_path / "disk"
-    folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(folder)]
-    able = shutil.which("mount") is not None
-    if not able or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_bound_holds_on_a_disk_that_has_no_more(

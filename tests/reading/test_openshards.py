@@ -111,5 +111,5 @@ def test_the_default_limit_leaves_descriptors_for_others(
     monkeypatch: pytest.MonkeyPatch, descriptors: int, expected: int
 ) -> None:
     """The default limit uses a quarter of the descriptors, two per shard."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, 10**7))
     assert default_max_open_shards() == expected

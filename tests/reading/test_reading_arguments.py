@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.refusals import refuses
+from helpers.refusals import Wrong, refuses, refuses_each
 
 import wids
 
@@ -19,8 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# By argument of a dataset: values of a wrong type, and wrong values.
-DATASET: dict[str, tuple[list[Any], list[Any]]] = {
+DATASET: Wrong = {
     "cache_size": (["x", True], [-1]),
     "cache_dir": ([5, [1], b"x"], []),
     "lru_size": (["x", 1.5, True], [-1]),
@@ -32,7 +31,7 @@ DATASET: dict[str, tuple[list[Any], list[Any]]] = {
     "keep": ([2, "no"], []),
     "base": ([5], []),
     "options": ([5, "x"], []),
-    "fields": ([5, [5]], ["cls", ["cls"]]),
+    "fields": ([5, [5]], ["cls", ["cls"], ".cls,.txt"]),
     "key_rule": ([], ["x", 5]),
     "grouping": ([], ["x", 5]),
     "concatenated": ([2, "no"], []),
@@ -48,9 +47,7 @@ DATASET: dict[str, tuple[list[Any], list[Any]]] = {
 @pytest.mark.parametrize("name", DATASET)
 def test_wrong_options_of_a_dataset_are_named(folder: Path, name: str) -> None:
     """Each option of a dataset with a wrong value is refused by its name."""
-    for values, expected in zip(DATASET[name], (TypeError, ValueError), strict=True):
-        for value in values:
-            refuses(partial(wids.ShardListDataset, folder, **{name: value}), expected, name)
+    refuses_each(partial(wids.ShardListDataset, folder), {name: DATASET[name]})
 
 
 def test_wrong_arguments_of_a_datasets_methods_are_named(folder: Path) -> None:
@@ -62,7 +59,12 @@ def test_wrong_arguments_of_a_datasets_methods_are_named(folder: Path) -> None:
         refuses(partial(wids.ShardListDataset, source), wids.SpecError, "shards")
     table: list[tuple[Any, str, list[Any], list[Any]]] = [
         (dataset.column, "extension", [5, None, [1]], ["cls", ""]),
-        (partial(dataset.gather, extension=".cls"), "indexes", [5, None, "x", [1.5], ["a"]], []),
+        (
+            partial(dataset.gather, extension=".cls"),
+            "indexes",
+            [5, None, "x", [1.5], ["a"], np.array([[1, 2]])],
+            [],
+        ),
         (partial(dataset.gather, [1]), "extension", [5, [5], [".cls"]], ["x"]),
         (partial(dataset.gather_bytes, [1]), "extension", [5, [5]], ["x"]),
         (dataset.__getitems__, "indexes", ["x", [1.5], None, 5], []),
@@ -91,7 +93,7 @@ def test_wrong_arguments_of_a_datasets_methods_are_named(folder: Path) -> None:
     assert dataset[0][".cls"] == 0
 
 
-LOADER: dict[str, tuple[list[Any], list[Any]]] = {
+LOADER: Wrong = {
     "batch_size": (["x", 1.5, True], [0]),
     "shuffle": (["x", 2, -1], []),
     "sampler": (["x", 5], []),
@@ -110,10 +112,7 @@ LOADER: dict[str, tuple[list[Any], list[Any]]] = {
 def test_wrong_arguments_of_a_loader_are_named() -> None:
     """Each argument of a loader is refused by its name, and so is no state of one."""
     data = [{"x": 1}] * 4
-    for name, wrong in LOADER.items():
-        for values, expected in zip(wrong, (TypeError, ValueError), strict=True):
-            for value in values:
-                refuses(partial(wids.Loader, data, **{name: value}), expected, name)
+    refuses_each(partial(wids.Loader, data), LOADER)
     for dataset in (None, 5):
         refuses(partial(wids.Loader, dataset), TypeError, "dataset")
     loader: Any = wids.Loader(data)
@@ -124,7 +123,7 @@ def test_wrong_arguments_of_a_loader_are_named() -> None:
     refuses(partial(loader.load_state_dict, {}), ValueError, "state_dict")
 
 
-DEVICE: dict[str, tuple[list[Any], list[Any]]] = {
+DEVICE: Wrong = {
     "size": ([5, "x"], []),
     "fields": ([5, ".jpg", [5]], [["jpg"]]),
     "mean": ([5, "x", ("a", "b", "c")], [(1,)]),
@@ -139,10 +138,7 @@ DEVICE: dict[str, tuple[list[Any], list[Any]]] = {
 def test_wrong_arguments_of_a_device_decoder_are_named() -> None:
     """Each argument of a device decoder is refused by its name."""
     pytest.importorskip("torch")
-    for name, wrong in DEVICE.items():
-        for values, expected in zip(wrong, (TypeError, ValueError), strict=True):
-            for value in values:
-                refuses(partial(wids.DeviceDecoder, "cpu", **{name: value}), expected, name)
+    refuses_each(partial(wids.DeviceDecoder, "cpu"), DEVICE)
     for device in ("nodev", 1.5, None, [1]):
         refuses(partial(wids.DeviceDecoder, device), ValueError, "device")
 

@@ -34,6 +34,28 @@ def read(path: str) -> dict[str, Any]:
     return json.loads(Path(path).read_text())
 
 
+def composed(*sources: str, **own: Any) -> str:
+    """Write a spec whose datasets are other specs."""
+    listed = [{"source_url": source} for source in sources]
+    Path("all.json").write_text(json.dumps({"wids_version": 1, "datasets": listed, **own}))
+    return "all.json"
+
+
+WAYS = ["merge", "datasets", "reshard"]
+
+
+def header_by(way: str, *sources: str) -> dict[str, Any]:
+    """Make one spec of several, or open one, and return its header."""
+    if way in {"open", "datasets"}:
+        return wids.ShardListDataset(*sources if way == "open" else [composed(*sources)]).spec
+    output, spec = {
+        "merge": ("merged.json", "merged.json"),
+        "reshard": ("out/x-%d.tar", "out/x.json"),
+    }[way]
+    assert main([way, *sources, "-o", output]) == 0
+    return read(spec)
+
+
 AGREEING = [
     (["cat", "dog"], ["cat", "dog"], ["cat", "dog"]),
     (["cat"], ["cat", "dog"], ["cat", "dog"]),
@@ -45,22 +67,13 @@ AGREEING = [
 
 @pytest.mark.filterwarnings("ignore:.*has no class names:wids.WidsWarning")
 @pytest.mark.parametrize(("first", "second", "merged"), AGREEING)
-@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
+@pytest.mark.parametrize("way", WAYS)
 def test_classes_that_agree_are_kept(spec, way: str, first: Any, second: Any, merged: Any) -> None:
     """The longer list of classes is kept if the shorter one is its beginning."""
     a = spec("a", ["a.tar"], classes=first, license="MIT")
     b = spec("b", ["b.tar"], license="MIT", **({} if second is None else {"classes": second}))
-    if way == "merge":
-        assert main(["merge", a, b, "-o", "ab.json"]) == 0
-        assert (read("ab.json")["classes"], read("ab.json")["license"]) == (merged, "MIT")
-    elif way == "reshard":
-        assert main(["reshard", a, b, "-o", "out/ab-%d.tar"]) == 0
-        assert (read("out/ab.json")["classes"], read("out/ab.json")["license"]) == (merged, "MIT")
-    else:
-        Path("ab.json").write_text(
-            json.dumps({"wids_version": 1, "datasets": [{"source_url": a}, {"source_url": b}]})
-        )
-        assert wids.ShardListDataset("ab.json").spec["classes"] == merged
+    header = header_by(way, a, b)
+    assert (header["classes"], header["license"]) == (merged, "MIT")
 
 
 DISAGREEING = [
@@ -72,7 +85,7 @@ DISAGREEING = [
 
 
 @pytest.mark.parametrize("disagreeing", DISAGREEING)
-@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
+@pytest.mark.parametrize("way", WAYS)
 def test_classes_that_disagree_are_refused(
     spec, way: str, disagreeing: tuple[Any, Any, str], capsys
 ) -> None:
@@ -80,11 +93,8 @@ def test_classes_that_disagree_are_refused(
     first, second, message = disagreeing
     a, b = spec("a", ["a.tar"], classes=first), spec("b", ["b.tar"], classes=second)
     if way == "datasets":
-        Path("ab.json").write_text(
-            json.dumps({"wids_version": 1, "datasets": [{"source_url": a}, {"source_url": b}]})
-        )
         with pytest.raises(wids.SpecError, match=message.replace("a.json", r".*datasets\[0\]")):
-            wids.ShardListDataset("ab.json")
+            wids.ShardListDataset(composed(a, b))
         return
     output = "ab.json" if way == "merge" else "out/ab-%d.tar"
     assert main([way, a, b, "-o", output]) == 1
@@ -119,27 +129,12 @@ def test_names_of_classes_in_files_beside_specs_are_merged(apart, capsys) -> Non
     assert not Path("other.json").exists()
 
 
-def composed(*sources: str, **own: Any) -> str:
-    """Write a spec whose datasets are other specs."""
-    listed = [{"source_url": source} for source in sources]
-    Path("all.json").write_text(json.dumps({"wids_version": 1, "datasets": listed, **own}))
-    return "all.json"
-
-
 @pytest.mark.parametrize("way", ["open", "merge", "reshard"])
 def test_what_components_say_is_kept(spec, way: str) -> None:
     """Keys that all components share are kept once, others by component."""
     a = spec("a", ["a.tar"], license="MIT", info="first", weight=2)
     b = spec("b", ["b.tar"], license="MIT", info="second", author={"name": "me"})
-    source = composed(a, b)
-    if way == "merge":
-        assert main(["merge", source, "-o", "flat.json"]) == 0
-        header = read("flat.json")
-    elif way == "reshard":
-        assert main(["reshard", source, "-o", "out/flat-%d.tar"]) == 0
-        header = read("out/flat.json")
-    else:
-        header = wids.ShardListDataset(source).spec
+    header = header_by(way, composed(a, b))
     assert header["license"] == "MIT"
     assert header["info"] == {"a": "first", "b": "second"}
     assert header["author"] == {"b": {"name": "me"}}

@@ -226,7 +226,10 @@ def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
         ({"url": "b", "nsamples": 2**63}, "shard 1: nsamples: .* found 9223372036854775808"),
         ({"url": "b", "filesize": "big"}, "shard 1: filesize: .* found 'big'"),
         ({"url": "b", "md5sum": "xyz"}, "shard 1: md5sum: expected 32 hex digits, found 'xyz'"),
-        ({"url": "b", "md5sum": 0}, "shard 1: md5sum: expected 32 hex digits, found 0"),
+        *(
+            ({"url": "b", "md5sum": digest}, "shard 1: md5sum: expected 32 hex digits")
+            for digest in (0, "0" * 30 + " 0", "\u0660" * 32, 32 * ["0"], {"a": 1})
+        ),
         ({"url": "b\ud800"}, "shard 1: url: expected text that UTF-8 can encode"),
         ({"url": "b", "weight": "x"}, "shard 1: weight: expected a number from 0 on, found 'x'"),
         ({"url": "b", "weight": -1}, "shard 1: weight: .* found -1"),
@@ -348,13 +351,6 @@ def test_a_table_does_not_depend_on_how_it_was_checked(rows: list[Any], base: st
     together = parse(rows, base=base)
     by_itself = parse([*rows, {"url": "w.tar", "weight": 1}], base=base)
     assert list(by_itself.shards)[:-1] == list(together.shards)
-
-
-@pytest.mark.parametrize("digest", ["0" * 30 + " 0", "\u0660" * 32, 32 * ["0"], {"a": 1}])
-def test_a_digest_that_nearly_is_one_is_named(digest: Any) -> None:
-    """Spaces, digits of other scripts, lists and objects are refused as digests."""
-    with pytest.raises(SpecError, match="shard 0: md5sum: expected 32 hex digits"):
-        parse([{"url": "a.tar", "md5sum": digest}])
 
 
 def test_a_million_shards_fit_what_a_worker_is_handed() -> None:

@@ -222,22 +222,6 @@ def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
     assert [Path(name).name for name in seen] == ["x-7.tar", "x-8.tar"]
 
 
-BAD_PATTERNS = [
-    ("train.tar", "place"),
-    ("train-%06d-%06d.tar", "place"),
-    ("train-%06d.tar.gz", "plain tar"),
-    ("s3://bucket/train-%06d.tar", "post="),
-    ("pipe:cat > train-%06d.tar", "post="),
-]
-
-
-@pytest.mark.parametrize(("pattern", "message"), BAD_PATTERNS)
-def test_pattern_that_cannot_work_is_refused(pattern: str, message: str):
-    """A pattern that is compressed, remote or without a number is refused."""
-    with pytest.raises(ValueError, match=message):
-        ShardWriter(pattern)
-
-
 def test_two_writers_of_one_shard_are_told(tmp_path: Path):
     """A second writer of the same file fails at once."""
     with ShardWriter(tmp_path / "x-%d.tar") as writer:

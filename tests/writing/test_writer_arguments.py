@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers.refusals import refuses
+from helpers.refusals import Wrong, refuses, refuses_each
 
 import wids
 
-# By argument: values of a wrong type, and wrong values.
-WRITER: dict[str, tuple[list[Any], list[Any]]] = {
-    "pattern": ([5, None], ["x.tar", "x-%d-%d.tar", "x-%d.zip"]),
+WRITER: Wrong = {
+    "pattern": (
+        [5, None],
+        [
+            "x.tar",
+            "x-%d-%d.tar",
+            "x-%d.zip",
+            "x-%d.tar.gz",
+            "s3://b/x-%d.tar",
+            "pipe:cat > x-%d.tar",
+        ],
+    ),
     "maxcount": (["x", None, True], [0]),
     "maxsize": (["x", None], [0, float("nan")]),
     "post": ([5, "x"], []),
@@ -33,10 +42,7 @@ WRITER: dict[str, tuple[list[Any], list[Any]]] = {
 def test_wrong_arguments_of_writers_are_named(tmp_path: Path) -> None:
     """Each argument of a writer with a wrong value is refused by its name, and nothing is made."""
     pattern = {"pattern": tmp_path / "w-%03d.tar"}
-    for name, wrong in WRITER.items():
-        for values, expected in zip(wrong, (TypeError, ValueError), strict=True):
-            for value in values:
-                refuses(partial(wids.ShardWriter, **{**pattern, name: value}), expected, name)
+    refuses_each(partial(wids.ShardWriter, **pattern), WRITER)
     for name in ("mtime", "encoders", "fsync"):
         for value in ("x", 1.5):
             given: Any = {name: value}
