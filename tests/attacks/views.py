@@ -180,7 +180,7 @@ def _rows(scene: Scene) -> bytes:
     chance = scene.chance
     names: dict[str, list[str]] = {
         "range": ["bounds"], "runs": ["starts", "ends"], "low": ["low", "ends"],
-        "bits": ["words", "ranks", "ends"], "listed": ["numbers"], "sparse": ["places", "numbers"],
+        "bits": ["words", "ranks", "ends"], "listed": ["numbers"],
     }  # fmt: skip
     about: dict[str, Any] = {"kind": chance.choice(list(names)), "count": 3}
     about |= {"ascending": chance.random() < 0.5, "arrays": "rows0"}

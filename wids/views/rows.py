@@ -1,11 +1,10 @@
 """`Rows`: a read-only list of row numbers, in the form that takes the least memory.
 
     range    one arithmetic progression                       no memory
-    runs     adjacent numbers, run by run, in any order       16 bytes a run
+    runs     adjacent numbers, or -1 again and again          16 bytes a run
     low      ascending: their last 16 bits, block by block    2 bytes a number
     bits     ascending: a bit for each possible number        1.25 bits a possible number
     listed   any numbers, also -1                             4 or 8 bytes a number
-    sparse   -1 nearly everywhere: the places with a number   12 or 16 bytes each of these
 
 A number is at least 0, or -1 for "no row". Each form returns one number in about a microsecond, and
 those of a batch by numpy. A large list is pickled as the path of a file that all processes map.
@@ -16,7 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +70,7 @@ class Rows:
     """Read-only list of row numbers: in any order, and with repetitions.
 
     Args:
-        kind: The form: "range", "runs", "low", "bits", "listed" or "sparse".
+        kind: The form: "range", "runs", "low", "bits" or "listed".
         arrays: The arrays of that form.
         count: How many numbers.
         ascending: Whether each number is larger than the one before.
@@ -112,8 +111,7 @@ class Rows:
     @classmethod
     def none(cls, count: int) -> Rows:
         """Return a list of -1 alone."""
-        empty = np.zeros(0, np.int64)
-        return cls("sparse", {"places": empty, "numbers": empty}, count, ascending=False)
+        return cls.of_runs([-1], [count])
 
     @classmethod
     def mask(cls, flags: npt.NDArray[np.bool_]) -> Rows:
@@ -147,20 +145,15 @@ class Rows:
         for start in range(0, count, _AT_ONCE):
             part = found[start : start + _AT_ONCE + 1].astype(np.int64, copy=False)
             steps = np.diff(part)
-            cuts += int(np.count_nonzero(steps != 1))
+            cuts += int(np.count_nonzero(_is_cut(part)))
             constant = constant and bool((steps == step).all())
             ascending = ascending and bool((steps > 0).all())
             least, top = min(least, int(part.min())), max(top, int(part.max()))
         if constant and least >= 0:
             return cls.over(range(first, first + step * count, step))
         wide = _narrow(top)
-        if least < 0:
-            (places,) = np.nonzero(found >= 0)
-            if 4 * len(places) < count:
-                arrays = {"places": places, "numbers": found[places].astype(wide)}
-                return cls("sparse", arrays, count, ascending=False)
-            return cls("listed", {"numbers": found.astype(wide, copy=False)}, count, False)
         sizes = {"listed": wide.itemsize * count, "runs": 16 * (cuts + 1)}
+        ascending = ascending and least >= 0
         if ascending:
             sizes["low"] = 2 * count + 8 * ((top >> _LOW_BITS) + 1)
             if sizes["low"] > _SMALL_NBYTES:
@@ -170,16 +163,17 @@ class Rows:
 
     @classmethod
     def of_runs(cls, starts: Any, lengths: Any) -> Rows:
-        """Return runs of adjacent numbers, one after the other."""
+        """Return runs of adjacent numbers, or of -1, one after the other."""
         firsts, sizes = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
         firsts, sizes = firsts[sizes > 0], sizes[sizes > 0]
         if not len(firsts):
             return cls.over(range(0))
-        apart = np.append(True, firsts[1:] != (firsts + sizes)[:-1])
+        nexts = _moved(firsts, sizes)
+        apart = np.append(True, firsts[1:] != nexts[:-1])
         firsts, sizes = firsts[apart], np.add.reduceat(sizes, np.flatnonzero(apart))
-        if len(firsts) == 1:
+        if len(firsts) == 1 and firsts[0] >= 0:
             return cls.over(range(int(firsts[0]), int(firsts[0] + sizes[0])))
-        ascending = bool((firsts[1:] >= (firsts + sizes)[:-1]).all())
+        ascending = bool((firsts >= 0).all() and (firsts[1:] >= (firsts + sizes)[:-1]).all())
         arrays = {"starts": firsts, "ends": np.cumsum(sizes)}
         return cls("runs", arrays, int(sizes.sum()), ascending)
 
@@ -193,12 +187,6 @@ class Rows:
         if all(each is not None for each in runs):
             starts, lengths = zip(*(each for each in runs if each is not None), strict=True)
             return cls.of_runs(np.concatenate(starts), np.concatenate(lengths))
-        if all(part.kind == "sparse" for part in parts):
-            begins = np.cumsum([0, *(part.count for part in parts)])
-            pairs = zip(parts, begins.tolist(), strict=False)
-            places = [part.arrays["places"] + begin for part, begin in pairs]
-            numbers = [part.arrays["numbers"].astype(np.int64) for part in parts]
-            return cls._sparse(np.concatenate(places), np.concatenate(numbers), int(begins[-1]))
         blocks = (block for part in parts for block in part.blocks())
         return cls._of_blocks(blocks, sum(part.count for part in parts), max(map(cls._top, parts)))
 
@@ -209,17 +197,6 @@ class Rows:
         for block in blocks:
             found[done : done + len(block)] = block
             done += len(block)
-        return cls.of(found)
-
-    @classmethod
-    def _sparse(cls, places: Integers, numbers: Integers, count: int) -> Rows:
-        """Return a list of -1 but at some places, ascending, each of which has a number."""
-        if 4 * len(places) < count:
-            top = int(numbers.max()) if len(numbers) else 0
-            arrays = {"places": places, "numbers": numbers.astype(_narrow(top))}
-            return cls("sparse", arrays, count, ascending=False)
-        found = np.full(count, -1, np.int64)
-        found[places] = numbers
         return cls.of(found)
 
     def __len__(self) -> int:
@@ -266,8 +243,8 @@ class Rows:
             numbers = self._range()
             return Rows.over(range(numbers.start + delta, numbers.stop + delta, numbers.step))
         if (runs := self.as_runs()) is not None:
-            return Rows.of_runs(runs[0] + delta, runs[1])
-        blocks = (np.where(block < 0, -1, block + delta) for block in self.blocks())
+            return Rows.of_runs(_moved(runs[0], delta), runs[1])
+        blocks = (_moved(block, delta) for block in self.blocks())
         return Rows._of_blocks(blocks, self.count, self._top() + delta)
 
     def chosen(self, places: Rows) -> Rows:
@@ -284,17 +261,18 @@ class Rows:
                 ends = np.cumsum(runs[1])
                 begins = ends - runs[1]
                 low, high = (np.clip(cut, begins, ends) for cut in (wanted.start, wanted.stop))
-                return Rows.of_runs(runs[0] + low - begins, high - low)
+                return Rows.of_runs(_moved(runs[0], low - begins), high - low)
         if self.kind == "range" and places.ascending and self._range().step == 1:
             return places.shifted(self._range().start)
-        if self.kind == "sparse" and places.ascending:
+        if self.kind == "runs" and places.ascending and self._is_sparse():
             # The few that have a number are looked up, not the other way round.
-            having = self.arrays["places"]
-            found = places.count_below(having)
-            inside = np.minimum(found, max(0, places.count - 1))
-            kept = (found < places.count) & (places.take(inside) == having)
-            numbers = self.arrays["numbers"][kept].astype(np.int64)
-            return Rows._sparse(found[kept], numbers, places.count)
+            starts, ends = self.arrays["starts"], places.count_below(self.arrays["ends"])
+            counts = np.diff(ends, prepend=0)
+            numbers = np.repeat(starts, np.where(starts < 0, 1, counts))
+            (having,) = np.nonzero(numbers >= 0)
+            counts = np.repeat(np.where(starts < 0, counts, 1), np.where(starts < 0, 1, counts))
+            numbers[having] = self.take(places.take((np.cumsum(counts) - counts)[having]))
+            return Rows.of_runs(numbers, counts)
         if self.kind == "bits" and places.ascending and 8 * places.count > self.count:
             octets = self.arrays["words"].view(np.uint8)
             flags = np.unpackbits(octets, bitorder="little").view(np.bool_)
@@ -309,6 +287,11 @@ class Rows:
     def _range(self) -> range:
         start, stop, step = self.arrays["bounds"].tolist()
         return range(start, stop, step)
+
+    def _is_sparse(self) -> bool:
+        """Return whether few of the runs' numbers are not -1."""
+        lengths = np.diff(self.arrays["ends"], prepend=0)
+        return 4 * int(lengths[self.arrays["starts"] >= 0].sum()) < self.count
 
     def as_runs(self) -> tuple[Integers, Integers] | None:
         """Return the first number and the length of each run; None if the list is not of runs."""
@@ -326,7 +309,7 @@ class Rows:
         if self.ascending or self.kind == "range":
             return max(self.at(0), self.at(self.count - 1))
         if (runs := self.as_runs()) is not None:
-            return int((runs[0] + runs[1]).max()) - 1
+            return max(0, int(_moved(*runs).max()) - 1)
         numbers = self.arrays["numbers"]
         return int(numbers.max()) if len(numbers) else 0
 
@@ -388,9 +371,11 @@ class Rows:
         )
         if (runs := self.as_runs()) is not None:  # whose numbers may be more than fit into memory
             starts, lengths = runs
-            inside = bool(((lengths > 0) & (starts >= 0) & (starts <= total - lengths)).all())
-            least, count = (0 if inside else -2), int(lengths.sum())
-            ascending = inside and bool((starts[1:] >= (starts + lengths)[:-1]).all())
+            inside = (starts >= -1) & ((starts < 0) | (starts <= total - lengths)) & (lengths > 0)
+            # Of a hostile list, the sum of all lengths may exceed 64 bits.
+            fits = inside.all() and bool((np.cumsum(lengths) > 0).all())
+            least, count = (int(starts.min()) if fits else -2), int(lengths.sum())
+            ascending = least >= 0 and bool((starts[1:] >= (starts + lengths)[:-1]).all())
         elif self.kind == "range":
             ends = (self.at(0), self.at(self.count - 1))
             least, top, ascending = min(ends), max(ends), self._range().step > 0
@@ -475,18 +460,18 @@ def _range(arrays: Arrays) -> Readers:
 def _runs(arrays: Arrays) -> Readers:
     ends = arrays["ends"]
     # What is added to a place in a run.
-    moves = arrays["starts"] - np.concatenate([ends[:0], [0], ends[:-1]])
+    begins = np.concatenate([ends[:0], [0], ends[:-1]])
+    moves = np.where(arrays["starts"] < 0, -_MOST_ROWS, arrays["starts"] - begins)
     short = len(ends) <= _MOST_LISTED
     search: Any = ends.tolist() if short else ends.data
     move: Any = moves.tolist() if short else moves.data
 
     def one(place: int) -> int:
         number: int = place + move[bisect_right(search, place)]
-        return number
+        return number if number >= 0 else -1
 
     def many(places: Integers) -> Integers:
-        found: Integers = places + moves[np.searchsorted(ends, places, "right")]
-        return found
+        return np.maximum(places + moves[np.searchsorted(ends, places, "right")], -1)
 
     return one, many
 
@@ -561,34 +546,23 @@ def _listed(arrays: Arrays) -> Readers:
     return numbers.data.__getitem__, lambda places: numbers[places].astype(np.int64)
 
 
-def _sparse(arrays: Arrays) -> Readers:
-    places_with, numbers = arrays["places"], arrays["numbers"]
-    search, count = places_with.data, len(places_with)
-
-    def one(place: int) -> int:
-        slot = bisect_left(search, place)
-        there = slot < count and search[slot] == place
-        return int(numbers[slot]) if there else -1
-
-    def many(places: Integers) -> Integers:
-        found = np.full(len(places), -1, np.int64)
-        if count:
-            slots = np.minimum(np.searchsorted(places_with, places), count - 1)
-            there = places_with[slots] == places
-            found[there] = numbers[slots[there]]
-        return found
-
-    return one, many
-
-
 _FORMS: dict[str, Callable[[Arrays], Readers]] = {
     "range": _range,
     "runs": _runs,
     "low": _low,
     "bits": _bits,
     "listed": _listed,
-    "sparse": _sparse,
 }
+
+
+def _moved(numbers: Integers, by: Any) -> Integers:
+    """Return numbers, to each of which but -1 something is added."""
+    return np.where(numbers < 0, -1, numbers + by)
+
+
+def _is_cut(numbers: Integers) -> npt.NDArray[np.bool_]:
+    """Return whether a run ends between each number and the next."""
+    return np.not_equal(numbers[1:], _moved(numbers[:-1], 1))
 
 
 def _narrow(top: int) -> np.dtype[Any]:
@@ -631,7 +605,7 @@ def _as_low(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
 
 
 def _as_runs(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
-    begins = np.flatnonzero(np.append(True, np.diff(found.astype(np.int64, copy=False)) != 1))
+    begins = np.flatnonzero(np.append(True, _is_cut(found.astype(np.int64, copy=False))))
     ends = np.append(begins[1:], len(found)).astype(np.int64)
     return {"starts": found[begins].astype(np.int64), "ends": ends}
 
@@ -652,7 +626,6 @@ _LAYOUT: dict[str, dict[str, Sequence[np.dtype[Any]]]] = {
     "low": {"low": [_UINT16], "ends": [_INT64]},
     "bits": {"words": [_UINT64], "ranks": [_INT64, _INT32]},
     "listed": {"numbers": [_INT64, _INT32]},
-    "sparse": {"places": [_INT64], "numbers": [_INT64, _INT32]},
 }
 # The number of the k-th set bit of a byte, at `byte << 3 | k`.
 _SELECT = b"".join(
