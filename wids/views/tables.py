@@ -673,23 +673,21 @@ class TableRows:
         from wids.codecs.headers import is_stated, read_header
         from wids.reading.collate import follow_path
 
-        values, missing = self._taken(rows, extension)
         finish = self._finisher(extension, arrays=True)
         if is_stated(extension, path):
             finish = partial(read_header, extension)
-        if finish is not None or path:
-            slots = np.delete(np.arange(len(rows)), missing)
-            items = []
-            binary = self.table.columns[self.fields[extension]].kind == "bytes"
-            for value, row in zip(_plain_list(values), rows[slots].tolist(), strict=True):
-                item = bytes(value) if binary else value
+        if finish is None and not path:
+            values, missing = self._taken(rows, extension)
+        else:
+            at, items = self.table.columns[self.fields[extension]].at, []
+            for row in rows.tolist():
+                value = at(row)
                 try:
-                    item = item if finish is None else finish(item)
+                    value = value if value is None or finish is None else finish(value)
                 except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
-                    item = self._answer(error, extension, row, row)
-                items.append(follow_path(item, path))
-            gaps = [slot for slot, item in zip(slots, items, strict=True) if item is None]
-            missing = np.sort(np.append(missing, np.array(gaps, np.int64)))
+                    value = self._answer(error, extension, row, row)
+                items.append(follow_path(value, path))
+            missing = np.array([at for at, item in enumerate(items) if item is None], np.int64)
             values = pack([item for item in items if item is not None])
         if len(missing) and fill is None:
             raise self._missing(extension, int(rows[missing[0]]))
@@ -756,22 +754,15 @@ _as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_
 
 def _encoder(name: str) -> Callable[[Any], bytes]:
     """Return the function from a value of a table to the bytes of a field of a shard."""
-    from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
-
-    known = FORMAT_OF.get(format_suffix(name))
-    encode = None if known is None else known.encode
+    from wids.codecs.formats import encode_field
 
     def encoded(value: Any) -> bytes:
         if isinstance(value, str):
             return value.encode("utf-8", "surrogatepass")
-        if isinstance(value, bytes):
-            return value
-        if encode is not None:
-            try:
-                return encode_field(name, value)
-            except TypeError:
-                pass
-        return _as_json(value.tolist() if isinstance(value, np.ndarray) else value).encode()
+        try:
+            return encode_field(name, value)
+        except TypeError:  # no format of this name takes it
+            return _as_json(value.tolist() if isinstance(value, np.ndarray) else value).encode()
 
     return encoded
 

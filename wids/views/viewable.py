@@ -28,7 +28,7 @@ from wids.base.arguments import (
     plain_index,
     to_list,
 )
-from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
+from wids.base.keyhash import common_lineage, hash_key, lineage_in
 from wids.base.numbertext import compared_text, equal_text
 from wids.base.warn import warn
 from wids.errors import SpecError
@@ -738,21 +738,23 @@ class Viewable(_Sequence):
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
-        from wids.views.keytable import KeyTable, find_all
-
         if column in KEY_NAMES:
+            from wids.views.keytable import find_all
+
             return find_all(wanted, self.key_table, self.keys_at)
         gaps = self._column_with_gaps(column)
         values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
-        present = [index for index, value in enumerate(values) if value is not MISSING]
-        texts = [equal_text(values[index]) for index in present]
-        if all(isinstance(values[index], int | float) for index in present):
-            wanted = [compared_text(each) for each in wanted]
-        table = KeyTable(hash_keys(texts))
-        found = find_all(
-            wanted, table, lambda indexes: [texts[index] for index in indexes.tolist()]
-        )
-        return found[0], np.array(present, np.int64)[found[1]]
+        # Where all values are numbers, a text that is one counts as that number.
+        numbers = all(each is MISSING or isinstance(each, int | float) for each in values)
+        rows_of: dict[str, list[int]] = {}
+        for row, key in enumerate(wanted):
+            rows_of.setdefault(compared_text(key) if numbers else key, []).append(row)
+        pairs: list[tuple[int, int]] = []
+        for index, value in enumerate(values):
+            if value is not MISSING:
+                pairs += [(row, index) for row in rows_of.get(equal_text(value), ())]
+        found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
 
     def _check_found(self, wanted: list[str], rows: Any, column: str, missing: str) -> None:
         check_choice("missing", missing, ("error", "drop"))
