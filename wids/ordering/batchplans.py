@@ -32,27 +32,25 @@ _CAPACITY = 1 << 32
 _LARGE = 8
 # One row in so many is spare, so that the last samples need not fit to the last token.
 _ROWS_A_SPARE = 512
-# With so few rows that have room, one at a time is filled: searching all rows takes longer.
-_FEW = 8
 _MOST_SHAPES = 4096
 
 
 class Batches(NamedTuple):
     """Some batches, one after the other: their samples, and the number of samples of each."""
 
-    indexes: Integers
+    samples: Integers
     sizes: Integers
 
     @property
     def bounds(self) -> Integers:
-        """Where each batch begins in `indexes`, and where the last one ends."""
+        """Where each batch begins in `samples`, and where the last one ends."""
         return np.append(0, np.cumsum(self.sizes))
 
     def picked(self, numbers: Integers) -> "Batches":
         """Return the batches of these numbers, in this order."""
-        picked = Batches(self.indexes, self.sizes[numbers])
+        picked = Batches(self.samples, self.sizes[numbers])
         shifts = np.repeat(self.bounds[numbers] - picked.bounds[:-1], picked.sizes)
-        return picked._replace(indexes=self.indexes[shifts + np.arange(shifts.size)])
+        return picked._replace(samples=self.samples[shifts + np.arange(shifts.size)])
 
 
 class CostPlan:
@@ -107,54 +105,63 @@ class CostPlan:
         }
 
     def plan(
-        self, indexes: Integers, _streams: Integers, ranks: int, key: int | None, tail: str
+        self,
+        indexes: Integers,
+        _streams: Integers,
+        _ways: int,
+        ranks: int,
+        key: int | None,
+        tail: str,
     ) -> Batches:
-        """Divide samples into batches.
+        """Divide the samples of a pool into batches, whose samples are numbers in the pool.
 
         Args:
             indexes: The samples, in the order of the epoch.
-            _streams: The stream of each, from 0 on; each has as many ranks.
-            ranks: Number of ranks; those of one stream are adjacent.
+            _streams: The stream of each, in `[0, ways)`.
+            _ways: Number of streams; each has as many ranks, with adjacent numbers.
+            ranks: Number of ranks.
             key: Key of random choices; None to keep the order.
             tail: What happens if the last step is incomplete: "pad" repeats batches, "drop" leaves
                 it out, "ragged" gives some ranks one batch less.
         """
+        levels = self._levels[indexes]
         # The levels are integers, whose sum is alike on all machines.
-        full = _LEVELS * indexes.size - int(self._levels[indexes].sum(dtype=np.int64))
-        number = max(full // _LEVELS, indexes.size // self._most) // _WINDOW + 1
+        full = _LEVELS * levels.size - int(levels.sum(dtype=np.int64))
+        number = max(full // _LEVELS, levels.size // self._most) // _WINDOW + 1
         windows: list[Batches] = []
-        for part in np.array_split(indexes, number):
-            batches = self._cut(part[np.argsort(self._levels[part], kind="stable")])
+        start = 0
+        for part in np.array_split(levels, number):
+            order = start + np.argsort(part, kind="stable")
+            start += part.size
+            batches = self._cut(order, self._costs[indexes[order]])
             # Every other window begins with the cheapest, so that a step across two is even.
             if len(windows) % 2:
                 batches = batches.picked(np.arange(batches.sizes.size)[::-1])
             windows.append(batches)
         joined = Batches(*map(np.concatenate, zip(*windows, strict=True)))
-        number = joined.sizes.size
-        full = number // ranks
+        full = joined.sizes.size // ranks
         steps = np.arange(full)
-        if key is not None and full:
+        if key is not None:
             # Steps are shuffled in the window of their first batch.
-            homes = np.repeat(np.arange(len(windows)), [each.sizes.size for each in windows])
+            homes = np.repeat(np.arange(number), [each.sizes.size for each in windows])
             steps = np.lexsort((derive_keys(key, steps), homes[: full * ranks : ranks]))
         order = (steps[:, None] * ranks + np.arange(ranks)).ravel()
-        rest = np.arange(full * ranks, number)
+        rest = np.arange(full * ranks, joined.sizes.size)
         if rest.size and tail == "pad":
             # Those of the step before are of samples that are in the cache.
-            rest = np.append(rest, order[-ranks:][: ranks - rest.size])
-            rest = np.resize(rest, ranks)
+            rest = np.resize(np.append(rest, order[-ranks:]), ranks)
         return joined.picked(order if tail == "drop" else np.append(order, rest))
 
-    def _cut(self, samples: Integers) -> Batches:
+    def _cut(self, samples: Integers, costs: NDArray[np.float64]) -> Batches:
         """Cut the samples of a window, the most expensive first, into batches."""
         # As the levels are rounded, a later sample may be a little more expensive.
-        costs = np.maximum.accumulate(self._costs[samples][::-1])[::-1]
+        costs = np.maximum.accumulate(costs[::-1])[::-1]
         with np.errstate(divide="ignore"):
             most = np.minimum(self._max_cost / costs, self._most).astype(np.int64)
         most -= most * costs > self._max_cost  # the quotient may be rounded up
         sizes, at, view = [], 0, np.maximum(most, 1).data
-        while at < samples.size:
-            sizes.append(min(view[at], samples.size - at))
+        while at < costs.size:
+            sizes.append(min(view[at], costs.size - at))
             at += sizes[-1]
         return Batches(samples, np.array(sizes, np.int64))
 
@@ -167,8 +174,7 @@ class PackPlan(CostPlan):
     into the emptiest row, so that all rows end equally full.
     """
 
-    def _cut(self, samples: Integers) -> Batches:
-        costs = self._costs[samples]
+    def _cut(self, samples: Integers, costs: NDArray[np.float64]) -> Batches:
         if 1 <= self._max_cost < _CAPACITY and (costs % 1 == 0).all():
             units, capacity = costs.astype(np.int64), int(self._max_cost)
         else:
@@ -189,39 +195,27 @@ def _pack(units: Integers, capacity: int, most: int) -> Integers:
         capacity: What a row holds.
         most: Samples that a row may have.
     """
-    n = units.size
     large = int(np.searchsorted(-units, -(capacity // _LARGE)))
-    rows = np.empty(n, np.int64)
+    rows = np.empty(units.size, np.int64)
     rows[:large], taken = _best_fit(units[:large].tolist(), capacity, most)
     # Rows that the small ones need besides, and a spare one or two.
     fullest = -(-int(units.sum()) // capacity)
-    wanted = max(fullest + fullest // _ROWS_A_SPARE, -(-n // most))
-    number = max(taken, min(wanted, taken + n - large))
+    number = max(taken, fullest + fullest // _ROWS_A_SPARE, -(-units.size // most))
     loads = np.bincount(rows[:large], units[:large], number).astype(np.int64)
     counts = np.bincount(rows[:large], minlength=number)
     at = large
-    while at < n:
-        (free,) = np.nonzero(counts < most)
-        emptiest = free[np.argsort(loads[free], kind="stable")][: n - at]
-        fits = loads[emptiest] + units[at : at + emptiest.size] <= capacity
-        fitting = fits.size if fits.all() else int(fits.argmin())
+    while at < units.size:
+        loads[counts == most] = capacity + 1
+        emptiest = np.argsort(loads, kind="stable")[: units.size - at]
+        here = units[at : at + emptiest.size]
+        fitting = int(np.logical_and.accumulate(loads[emptiest] + here <= capacity).sum())
         if fitting == 0:
-            more = min(max(1, -(-int(units[at:].sum()) // capacity)), n - at)
-            loads, counts = (np.append(each, np.zeros(more, np.int64)) for each in (loads, counts))
-        elif fitting < min(_FEW, emptiest.size):
-            row = int(emptiest[0])
-            sums = np.cumsum(units[at : at + most - int(counts[row])])
-            stop = at + int(np.searchsorted(sums, capacity - loads[row], side="right"))
-            rows[at:stop] = row
-            loads[row] += sums[stop - at - 1]
-            counts[row] += stop - at
-            at = stop
-        else:
-            emptiest = emptiest[:fitting]
-            rows[at : at + fitting] = emptiest
-            loads[emptiest] += units[at : at + fitting]
-            counts[emptiest] += 1
-            at += fitting
+            more = np.zeros(max(1, -(-int(units[at:].sum()) // capacity)), np.int64)
+            loads, counts = np.append(loads, more), np.append(counts, more)
+        rows[at : at + fitting] = emptiest[:fitting]
+        loads[emptiest[:fitting]] += here[:fitting]
+        counts[emptiest[:fitting]] += 1
+        at += fitting
     return rows
 
 
@@ -290,7 +284,13 @@ class ShapePlan:
         }
 
     def plan(
-        self, indexes: Integers, streams: Integers, ranks: int, _key: int | None, tail: str
+        self,
+        indexes: Integers,
+        streams: Integers,
+        ways: int,
+        ranks: int,
+        _key: int | None,
+        tail: str,
     ) -> Batches:
         """Divide samples into batches; as `CostPlan.plan`."""
         numbers = self._numbers[indexes]
@@ -298,11 +298,8 @@ class ShapePlan:
         counts = np.bincount(numbers, minlength=len(self._sizes))
         steps: list[tuple[int, list[Integers]]] = []  # where its middle sample comes, and batches
         ragged: list[Integers] = []
-        number = int(streams.max(initial=0)) + 1
-        if ranks % number:  # at the end of an epoch, if only some streams have samples left
-            streams, number = np.zeros_like(streams), 1
         for mine, size in zip(np.split(by_shape, np.cumsum(counts)[:-1]), self._sizes, strict=True):
-            groups, rest = _in_groups(mine, streams[mine], number, size * ranks)
+            groups, rest = _in_groups(mine, streams[mine], ways, size * ranks)
             mixed, rest = _in_groups(rest, np.zeros_like(rest), 1, size * ranks)
             filling = rest
             for group in [*groups, *mixed]:
@@ -324,8 +321,8 @@ class ShapePlan:
             steps.append((int(rest[-1]), list(last.reshape(each, ranks).T)))
         steps.sort(key=lambda step: step[0])
         batches = [batch for _, step in steps for batch in step] + ragged
-        chosen = np.concatenate([by_shape[:0], *batches])
-        return Batches(indexes[chosen], np.array([batch.size for batch in batches], np.int64))
+        samples = np.concatenate([by_shape[:0], *batches])
+        return Batches(samples, np.array([batch.size for batch in batches], np.int64))
 
 
 def _in_groups(

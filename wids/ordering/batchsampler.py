@@ -156,7 +156,7 @@ class BatchSampler(TorchBatchSampler):
         if self._pools is None:
             drawn_from = len(self.sampler.dataset)
             return BatchPass(iter(self.sampler), self._size, drawn_from, drop_last=self.drop_last)
-        begun = _PlannedPass(self._pools.checked(self.sampler, self.sampler.upcoming()))
+        begun = _PlannedPass(self.sampler.upcoming())
         return PassIterator.over(begun, begun.batches(self.sampler, self._pools))
 
     def __repr__(self) -> str:
@@ -223,7 +223,8 @@ class BatchSampler(TorchBatchSampler):
         if self._pools is None:
             self.sampler.load_state_dict(state_dict, strict)
         else:
-            state = self._pools.checked(self.sampler, OrderState.parse(state_dict))
+            state = OrderState.parse(state_dict)
+            self._pools.left(self.sampler, state)  # refuses that of other batches
             self.sampler.restore(state, strict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,66 +274,61 @@ class _Pools:
 
     def __init__(self, plan: CostPlan | ShapePlan) -> None:
         self._plan, self._digest = plan, facts_hash(plan.facts)
-        # The last pool that was planned, and the numbers of batches of the last epoch.
+        # The last pool that was planned, and the numbers of batches of the pools of an epoch.
         self._last: tuple[Any, Batches] | None = None
-        self._numbers: tuple[Any, list[int]] | None = None
+        self._counts: dict[Any, int] = {}
 
-    def checked(self, sampler: ChunkedSampler, state: OrderState) -> OrderState:
-        """Return a state after checking that it is of these batches.
+    def _bounds(self, sampler: ChunkedSampler, state: OrderState) -> list[int]:
+        """Return where each pool of an epoch begins, and where the last one ends."""
+        n = state.num_samples
+        # Only at the very end may the ranks differ in their number of batches.
+        number = 1 if sampler.tail == "ragged" else max(1, -(-n // _POOL))
+        return [n * pool // number for pool in range(number + 1)]
+
+    def left(self, sampler: ChunkedSampler, state: OrderState) -> list[OrderState]:
+        """Return where an epoch goes on: in the pool of a state, and at the start of later ones.
 
         Raises:
-            ValueError: It was taken with other costs or shapes, or of a sampler alone.
+            ValueError: The state was taken with other costs or shapes, or of a sampler alone.
         """
-        plan, _ = self._plan_of(sampler, state)
-        if state.plan != plan and state.consumed not in (0, state.num_samples):
+        bounds = self._bounds(sampler, state)
+        plan = f"{self._digest} {len(bounds) - 1}"
+        if state.consumed == state.num_samples:
+            return []
+        if state.consumed and state.plan != plan:
             raise ValueError(
                 "the state was taken in the middle of an epoch with other batches (cost, max_cost, "
                 "pack, shape or batch_size, or pad among millions of samples), or of a sampler "
                 "alone; restore it with the same, or begin the epoch again with set_epoch"
             )
-        return state
-
-    def _plan_of(self, sampler: ChunkedSampler, state: OrderState) -> tuple[str, int]:
-        """Return what tells a plan from others, and its number of pools."""
-        # Only at the very end may the ranks differ in their number of batches.
-        number = 1 if sampler.tail == "ragged" else -(-state.num_samples // _POOL)
-        return f"{self._digest} {number}", number
-
-    def left(self, sampler: ChunkedSampler, state: OrderState) -> list[OrderState]:
-        """Return where an epoch goes on: in the pool of a state, and at the start of later ones."""
-        n = state.num_samples
-        if state.consumed == n:
-            return []
-        plan, number = self._plan_of(sampler, state)
+        later = range(state.pool + 1, len(bounds) - 1)
         return [
             state.moved(state.consumed, plan, state.pool, state.segments),
-            *(state.moved(n * i // number, plan, i) for i in range(state.pool + 1, number)),
+            *(state.moved(bounds[pool], plan, pool) for pool in later),
         ]
 
     def count(self, sampler: ChunkedSampler, state: OrderState) -> int:
         """Return the number of batches of this rank from a state on."""
-        share, start, points = sampler.share(state), state.moved(0), self.left(sampler, state)
-        whole = start, share.num_replicas, share.tail
-        if self._numbers is None or self._numbers[0] != whole:
-            # The first pool is planned last, and kept for the pass.
-            pools = self.left(sampler, start)[::-1]
-            numbers = [self.batches(sampler, point).sizes.size for point in pools]
-            self._numbers = whole, numbers[::-1]
-        numbers = self._numbers[1][len(self._numbers[1]) - len(points) :]
-        if state.plan:
-            numbers[0] = self.batches(sampler, points[0]).sizes.size
-        return sum(-(-max(0, each - share.rank) // share.num_replicas) for each in numbers)
+        share, total = sampler.share(state), 0
+        if any(point.epoch != state.epoch for point, *_ in self._counts):
+            self._counts = {}
+        # The first pool is planned last, and kept for the pass.
+        for point in reversed(self.left(sampler, state)):
+            what = point, share.num_replicas, share.tail
+            if what not in self._counts:
+                self._counts[what] = self.batches(sampler, point).sizes.size
+            total += -(-max(0, self._counts[what] - share.rank) // share.num_replicas)
+        return total
 
     def batches(self, sampler: ChunkedSampler, state: OrderState) -> Batches:
-        """Return the batches that are left of the pool of a state."""
+        """Return the batches that are left of the pool of a state, with indexes as samples."""
         share = sampler.share(state)
         ranks, tail = share.num_replicas, share.tail
         what = state, ranks, tail
         if self._last is not None and self._last[0] == what:
             return self._last[1]
         order = sampler.order(state)
-        start, *ends = (each.consumed for each in self.left(sampler, state.moved(0))[state.pool :])
-        stop = ends[0] if ends else state.num_samples
+        start, stop = self._bounds(sampler, state)[state.pool :][:2]
         blocks = [np.arange(i, min(i + _BLOCK, stop)) for i in range(start, stop, _BLOCK)]
         indexes = np.concatenate(list(map(order.at, blocks)))
         streams = np.arange(start, stop) % state.streams
@@ -344,28 +340,19 @@ class _Pools:
             # Ranks that do not share the streams evenly, and those of a full shuffle, have no home.
             ways = 1 if then % state.streams or state.partition == "uniform" else state.streams
             planned = self._plan.plan(
-                indexes, streams % ways, then, key if state.shuffle else None, tail
+                indexes, streams % ways, ways, then, key if state.shuffle else None, tail
             )
             taken = min(steps * then, planned.sizes.size)
             used = planned.bounds[taken]
             if number < len(runs) - 1:
-                kept = _without(indexes, planned.indexes[:used])
-                indexes, streams = indexes[kept], streams[kept]
-        self._last = what, Batches(planned.indexes[used:], planned.sizes[taken:])
+                gone = planned.samples[:used]
+                indexes, streams = np.delete(indexes, gone), np.delete(streams, gone)
+        self._last = what, Batches(indexes[planned.samples[used:]], planned.sizes[taken:])
         return self._last[1]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes, without batches."""
-        return {**self.__dict__, "_last": None, "_numbers": None}
-
-
-def _without(indexes: Integers, used: Integers) -> Integers:
-    """Return which indexes are left without some of them, each removed as often as it was used."""
-    order = np.argsort(indexes, kind="stable")
-    ascending, used = indexes[order], np.sort(used)
-    number_among_equals = np.arange(indexes.size) - np.searchsorted(ascending, ascending)
-    times = np.searchsorted(used, ascending, side="right") - np.searchsorted(used, ascending)
-    return np.sort(order[number_among_equals >= times])
+        return {**self.__dict__, "_last": None, "_counts": {}}
 
 
 class _PlannedPass(Pass):
@@ -373,27 +360,24 @@ class _PlannedPass(Pass):
 
     def __init__(self, start: OrderState) -> None:
         super().__init__(start)
-        # For each pool that was begun: its state then, the bounds of all batches, and the number of
-        # those of this rank.
-        self._begun: list[tuple[OrderState, Integers, int]] = []
-        self._num_pools = 0
+        self._left: list[OrderState] = []
+        # For each pool that was begun, the bounds of all batches.
+        self._begun: list[Integers] = []
 
     def batches(self, sampler: ChunkedSampler, pools: _Pools) -> Iterator[list[IndexBatch]]:
         """Begin the pass, and make its batches, some at a time."""
-        state = pools.checked(sampler, self.start)
-        self.share = share = sampler.share(state)
+        self._left = pools.left(sampler, self.start)
+        self.share = share = sampler.share(self.start)
         sampler.begin(self)
-        left = pools.left(sampler, state)
-        self._num_pools = state.pool + len(left)
-        about = state.seed, state.epoch, len(sampler.dataset)
-        for point in left:
+        about = self.start.seed, self.start.epoch, len(sampler.dataset)
+        for point in self._left:
             batches = pools.batches(sampler, point)
             bounds = batches.bounds.tolist()
+            self._begun.append(batches.bounds)
             mine = range(share.rank, batches.sizes.size, share.num_replicas)
-            self._begun.append((point, batches.bounds, len(mine)))
             for at in range(0, len(mine), _AT_ONCE):
                 yield [
-                    IndexBatch(batches.indexes[bounds[i] : bounds[i + 1]].tolist(), *about)
+                    IndexBatch(batches.samples[bounds[i] : bounds[i + 1]].tolist(), *about)
                     for i in mine[at : at + _AT_ONCE]
                 ]
 
@@ -412,13 +396,14 @@ class _PlannedPass(Pass):
         left = handed_out if consumed is None else min(consumed, handed_out)
         if self.share is None or not left:
             return self.start
-        for point, bounds, count in self._begun:  # noqa: B007 (used after the loop)
+        ranks = self.share.num_replicas
+        for point, bounds in zip(self._left, self._begun, strict=False):  # noqa: B007 (used below)
+            count = len(range(self.share.rank, bounds.size - 1, ranks))
             if left <= count:
                 break
             left -= count
-        ranks, segments = self.share.num_replicas, point.segments
-        taken = min(left * ranks, bounds.size - 1)
-        if point.pool == self._num_pools - 1 and taken == bounds.size - 1:
+        taken, segments = min(left * ranks, bounds.size - 1), point.segments
+        if point == self._left[-1] and taken == bounds.size - 1:
             return self.start.moved(self.start.num_samples)
         if segments and segments[-1][0] == ranks:
             left, segments = left + segments[-1][1], segments[:-1]
