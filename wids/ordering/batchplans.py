@@ -11,6 +11,7 @@ pure function, so all ranks plan the same, and a run that goes on plans again wh
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,8 +254,9 @@ class ShapePlan:
     """Batches of samples of one shape; in a step, all ranks have the same shape.
 
     The samples of a shape, in the order of the epoch, are cut into groups of a batch for each rank,
-    from the stream of that rank as long as each stream has enough of them. The steps come in the
-    order in which the middle samples of their groups come in the epoch.
+    from the stream of that rank as long as each stream has enough of them. In a group, neighbours
+    in storage order go to different ranks. The steps come in the order in which the middle samples
+    of their groups come in the epoch.
 
     Args:
         shapes: Shape of each sample: an integer or a string, or a row of integers.
@@ -296,49 +298,41 @@ class ShapePlan:
         numbers = self._numbers[indexes]
         by_shape = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers, minlength=len(self._sizes))
-        steps: list[tuple[int, list[Integers]]] = []  # where its middle sample comes, and batches
+        steps: list[tuple[int, Integers]] = []  # where its middle sample comes, and batches
         ragged: list[Integers] = []
         for mine, size in zip(np.split(by_shape, np.cumsum(counts)[:-1]), self._sizes, strict=True):
-            groups, rest = _in_groups(mine, streams[mine], ways, size * ranks)
-            mixed, rest = _in_groups(rest, np.zeros_like(rest), 1, size * ranks)
-            filling = rest
-            for group in [*groups, *mixed]:
-                filling = group.ravel()
-                # Neighbours go to different ranks, as in an order without shapes.
-                batches = group.reshape(len(group), size, -1).swapaxes(1, 2).reshape(ranks, size)
-                steps.append((int(np.sort(filling)[filling.size // 2]), list(batches)))
+            # From all streams alike, as long as each has some left.
+            by_stream = mine[np.argsort(streams[mine], kind="stable")]
+            of_stream = np.bincount(streams[mine], minlength=ways)
+            turns = np.arange(mine.size) - np.repeat(np.cumsum(of_stream) - of_stream, of_stream)
+            by_turn = by_stream[np.argsort(turns, kind="stable")]
+            full = mine.size // (size * ranks)
+            groups, rest = np.split(by_turn, [full * size * ranks])
+            groups = groups.reshape(full, size * ranks)
+            middles = np.sort(groups)[:, size * ranks // 2]
+            # Neighbours in a shard go to different ranks, so that a batch is of many shards.
+            by_index = np.lexsort((indexes[groups], streams[groups]))
+            groups = np.take_along_axis(groups, by_index, 1).reshape(
+                full, ways, size, ranks // ways
+            )
+            batches = np.sort(groups.swapaxes(2, 3))
+            # No rank has the first of the neighbours more often than others.
+            batches = np.take_along_axis(batches, np.argsort(batches[..., :1], 2), 2)
+            batches = batches.reshape(full, ranks, size)
+            steps += zip(middles.tolist(), batches, strict=True)
             if tail == "ragged":
                 cuts = range(0, rest.size - (size - 1) * self._drop_last, size)
                 ragged += [rest[at : at + size] for at in cuts]
                 continue
             each = rest.size // ranks if tail == "drop" else -(-rest.size // ranks)
-            if each == 0 or (self._drop_last and each < size):
-                continue
-            last = rest[: each * ranks]
-            if tail == "pad":
-                # Those of the group before are of samples that are in the cache.
-                last = np.resize(np.append(rest, filling), each * ranks)
-            steps.append((int(rest[-1]), list(last.reshape(each, ranks).T)))
-        steps.sort(key=lambda step: step[0])
-        batches = [batch for _, step in steps for batch in step] + ragged
-        samples = np.concatenate([by_shape[:0], *batches])
-        return Batches(samples, np.array([batch.size for batch in batches], np.int64))
-
-
-def _in_groups(
-    samples: Integers, streams: Integers, number: int, size: int
-) -> tuple[Integers, Integers]:
-    """Cut samples into groups to which each of a number of streams gives as many.
-
-    Returns:
-        The groups, of shape `(groups, number, size // number)`, and the other samples.
-    """
-    counts, each = np.bincount(streams, minlength=number), size // number
-    by_stream = np.argsort(streams, kind="stable")
-    firsts = (np.cumsum(counts) - counts)[:, None]
-    chosen = by_stream[firsts + np.arange(counts.min() // each * each)]
-    chosen = chosen.reshape(number, counts.min() // each, each).swapaxes(0, 1)
-    return samples[chosen], np.delete(samples, chosen.ravel())
+            if each >= (size if self._drop_last else 1):
+                # What fills up is of the group before, hence of shards that are in the cache.
+                last = np.resize(np.append(rest, batches[-1:]), each * ranks)
+                steps.append((int(rest.max()), last.reshape(each, ranks).T))
+        steps.sort(key=itemgetter(0))
+        chosen = [batch for _, step in steps for batch in step] + ragged
+        samples = np.concatenate([by_shape[:0], *chosen])
+        return Batches(samples, np.array([batch.size for batch in chosen], np.int64))
 
 
 def _numbered_shapes(shapes: Any, length: int) -> tuple[NDArray[np.int32], list[Any]]:
