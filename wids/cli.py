@@ -20,12 +20,10 @@ import wids
 from wids.commands.browse import add_browse
 from wids.commands.checks import add_cache, add_check, add_order
 from wids.commands.choose import add_select
-from wids.commands.copy import add_export, add_import, add_reshard
-from wids.commands.look import add_cat, add_info, add_ls, add_show, add_sql
-from wids.commands.make import add_create, add_merge
-from wids.commands.old import add_sample, add_update
+from wids.commands.copy import add_export, add_import, add_map, add_reshard
+from wids.commands.look import add_cat, add_info, add_ls, add_sample, add_show, add_sql
+from wids.commands.make import add_create, add_merge, add_update
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of, note
-from wids.commands.transform import add_map
 from wids.errors import WidsError
 
 if TYPE_CHECKING:

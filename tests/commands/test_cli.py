@@ -91,9 +91,10 @@ class TestCreate:
         assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 2
 
     def test_indexes_for_other_tools(self, folder: Path, capsys):
-        """DALI's and Energon's indexes are written beside shards; check finds wrong ones."""
-        given = ["--dali-index", "--energon-index", "-o", "x.json"]
-        assert run(capsys, "create", "train-000.tar", *given)[0] == 0
+        """Where DALI's and Energon's indexes lie beside shards, check finds wrong ones."""
+        assert run(capsys, "create", "train-000.tar", "-o", "x.json")[0] == 0
+        wids.write_dali_index("train-000.tar")
+        wids.write_energon_index("train-000.tar")
         assert wids.check_foreign_index("train-000.idx", "train-000.tar") > 0
         assert wids.check_foreign_index("train-000.tar.idx", "train-000.tar") == 4
         assert run(capsys, "check", "x.json")[0] == 0

@@ -112,7 +112,6 @@ def test_other_terminals_get_half_blocks_or_nothing(shard: str) -> None:
     """Where no picture is wanted or can be, no escapes are printed; tmux draws half blocks."""
     for words, settings in (
         (("--pictures", "none"), {}),
-        (("--no-image",), {}),
         ((), {"NO_COLOR": "1"}),
         ((), {"TERM": "dumb"}),
         (("--json",), {"TERM": "xterm-kitty"}),

@@ -102,20 +102,6 @@ def test_shard_listed_twice_is_refused(shards: list[str], tmp_path: Path):
         build_spec([*shards, twice], folder=tmp_path)
 
 
-def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: Path):
-    """No index for other tools is written for a decompressed shard."""
-    packed = tmp_path / "packed.tar.gz"
-    packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
-    with pytest.raises(ShardFormatError, match="expected a local, uncompressed tar"):
-        index_shard(str(packed), indexes=["dali"], cache_dir=tmp_path / "cache")
-
-
-def test_an_unknown_tool_is_refused_before_anything_is_read(tmp_path: Path):
-    """A tool whose indexes are not known is an error that names those that are."""
-    with pytest.raises(ValueError, match='indexes: expected "dali" or "energon", got \'DALI\''):
-        index_shard(str(tmp_path / "none.tar"), indexes=["DALI"])
-
-
 def test_records_tell_what_no_sample_holds(make_shard: MakeShard):
     """Members of no sample are counted by reason."""
     path = make_shard("odd.tar", [*shard_samples(1), {"__key__": "README", "": "no dot"}])

@@ -561,7 +561,7 @@ WRONG = [
     (["-o", "x.parquet", "--function", "functions.py:keyed"], "the column of the keys"),
     (["-o", "x.parquet", "--function", "functions.py:number", "--sidecars"], "for new shards"),
     (["-o", "x.parquet", "--function", "functions.py:number", "--strict"], "for new shards"),
-    (["-o", "x.parquet", "--function", "functions.py:number", "--only-new"], "options of shards"),
+    (["-o", "x.parquet", "--function", "functions.py:number", "--only-new"], "only_new: for new"),
 ]
 
 

@@ -1,8 +1,7 @@
-"""Commands that copy samples: `wids reshard`, `import` and `export`."""
+"""Commands that write samples anew: `wids reshard`, `map`, `import` and `export`."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from wids.commands.terminal import (
     FAULTY,
     Arguments,
     add_command,
+    add_json,
     add_rules,
     add_strict,
     add_workers,
@@ -24,17 +24,16 @@ from wids.commands.terminal import (
     nbytes_given,
     note,
     pair_given,
+    positive,
+    print_json,
     range_given,
     rules_given,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Mapping
 
-    from wids.tools.reshard import Resharded
-
-__all__ = ["add_export", "add_import", "add_reshard"]
+__all__ = ["add_export", "add_import", "add_map", "add_reshard"]
 
 
 def add_reshard(commands: Any) -> None:
@@ -54,11 +53,7 @@ def add_reshard(commands: Any) -> None:
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     _add_writing(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle all samples")
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--range", metavar="FIRST:LAST", help="copy only samples FIRST to LAST - 1")
-    chosen.add_argument(
-        "--indexes", metavar="FILE", help="copy only the samples in this file, one index per line"
-    )
+    parser.add_argument("--range", metavar="FIRST:LAST", help="copy only samples FIRST to LAST - 1")
     parser.add_argument(
         "--where", metavar="SQL", help="copy only samples that fulfil a condition, such as cls=3"
     )
@@ -79,7 +74,7 @@ def add_reshard(commands: Any) -> None:
 
 
 def _add_writing(parser: Any) -> None:
-    """Declare the options of a command that writes shards."""
+    """Declare the options of a command that writes shards of bounded size."""
     parser.add_argument(
         "-o",
         "--output",
@@ -93,15 +88,248 @@ def _add_writing(parser: Any) -> None:
     parser.add_argument(
         "--maxsize", type=nbytes_given, default="3G", help="most bytes per shard (%(default)s)"
     )
+    _add_shard_options(parser)
+
+
+def _add_shard_options(parser: Any) -> None:
+    """Declare the options of new shards."""
     parser.add_argument("--no-digest", action="store_true", help="do not compute MD5 and SHA-256")
     parser.add_argument("--sidecars", action="store_true", help="write the tar index of each shard")
     parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
 
 
-def _writer_options(args: Arguments) -> dict[str, Any]:
-    names = ("maxcount", "maxsize", "sidecars", "resume")
-    digests = () if args.no_digest else ("md5", "sha256")
-    return {**{name: getattr(args, name) for name in names}, "digests": digests}
+def _shard_options(args: Arguments) -> dict[str, Any]:
+    """Return the options of new shards that were given."""
+    options: dict[str, Any] = {"digests": ()} if args.no_digest else {}
+    return options | ({"sidecars": True} if args.sidecars else {})
+
+
+def _refuse_replacing(sources: Iterable[str], patterns: Iterable[str]) -> None:
+    """Raise if a new spec would replace a spec or a saved view that is read."""
+    from wids.specs.newspec import spec_path_for
+
+    for pattern in patterns:
+        new = Path(spec_path_for(pattern))
+        for source in sources:
+            if new.exists() and Path(source).exists() and new.samefile(source):
+                raise ValueError(
+                    f"{pattern}: its spec would replace {source}, which is read; write the new "
+                    "shards into another folder, or under another name"
+                )
+
+
+def _report_failures(output: str, failures: Mapping[str, Exception]) -> None:
+    """Say which shards or parts failed, and how to go on."""
+    for name, error in failures.items():
+        complain_of(name, "failed", message_of(error))
+    if failures:
+        complain(
+            f"{output}: {len(failures)} parts failed, and nothing names the others yet; mend the "
+            "cause and run again with --resume"
+        )
+
+
+def reshard(args: Arguments) -> int:
+    """Copy samples into new shards."""
+    import numpy as np
+
+    from wids.specs.newspec import spec_path_for
+    from wids.tools.reshard import shuffled, split_order
+
+    shares = shares_of(args.split, args.output) if args.split else {args.output: 1.0}
+    _refuse_replacing(args.specs, shares)
+    code = DONE
+    lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
+    with _opened(args) as whole:
+        samples = whole
+        if args.range is not None:
+            wanted = range_given(args.range, len(whole))
+            if wanted is None:
+                raise ValueError(
+                    f"--range: expected [first, last) such as 0:100, got {args.range!r}"
+                )
+            samples = samples[wanted]
+        if args.where is not None:
+            samples = samples.filter(args.where)
+        indexes = np.arange(len(samples), dtype=np.int64)
+        if args.shuffle is not None:
+            indexes = shuffled(indexes, args.shuffle)
+        parts = split_order(indexes, shares)
+        for pattern, part in parts.items():
+            if not len(part):  # found before any of the parts is written
+                raise ValueError(
+                    f"{pattern}: no sample goes there, nothing was written; look at the dataset "
+                    "and at the options that choose"
+                )
+        for pattern, part in parts.items():
+            done = wids.reshard(
+                samples,
+                part,
+                pattern,
+                maxcount=args.maxcount,
+                maxsize=args.maxsize,
+                rekey=args.rekey,
+                columns_as=args.columns_as,
+                resume=args.resume,
+                workers=args.workers,
+                strict=args.strict,
+                **_shard_options(args),
+            )
+            _report_failures(pattern, done.failures)
+            if done.failures:
+                code = FAULTY
+            else:
+                note(f"{spec_path_for(pattern)}: {len(done.entries)} shards, {len(part)} samples")
+            lines |= dict.fromkeys(done.omissions.lines())
+    list_omissions(lines)
+    return code
+
+
+def _opened(args: Arguments) -> Any:
+    """Open the samples that are copied, those of one dataset as a choice of it."""
+    from wids.views.opening import is_joined, shards_and_rows
+
+    options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
+    source = args.specs if len(args.specs) > 1 else args.specs[0]
+    view = wids.open(source, transformations=[], **options)
+    if is_joined(view):
+        return view
+    dataset, rows = shards_and_rows(view, transformations=[], **options)
+    return dataset if rows is None else dataset.select(rows)
+
+
+def add_map(commands: Any) -> None:
+    """Declare the command."""
+    parser = add_command(
+        commands,
+        map_,
+        "call a program or a function for all samples, choose and rename fields, sort, mix",
+        [
+            "wids map train.json --function resize.py:smaller -o 'small/train-%06d.tar'",
+            "wids map train.json --command 'mogrify -resize 256 sample.jpg' -o 'out/x-%06d.tar'",
+            "wids map train.json --function captions:write --only-new -o 'captions-%06d.tar'",
+            "wids map train.json --function lengths.py:count -o lengths.parquet",
+            "wids map a.json b.json --shuffle 1 --rename .txt=.caption.txt -o 'mix-%06d.tar'",
+            "wids map train.json --fields .txt -o - | tar -tf -",
+        ],
+    )
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="OUTPUT",
+        help="new shards (with %%06d for their number), a table (.parquet), or - for one "
+        "tar on standard output",
+    )
+    called = parser.add_mutually_exclusive_group()
+    called.add_argument(
+        "--function",
+        metavar="NAME",
+        help="module:function or file.py:function, from a sample to its new fields, or to a value",
+    )
+    called.add_argument(
+        "--command",
+        dest="program",
+        metavar="COMMAND",
+        help="program that changes the files sample.EXT in its working folder; no shell runs it",
+    )
+    parser.add_argument("--raw", action="store_true", help="give the function bytes, not values")
+    parser.add_argument("--fields", metavar="EXT,...", help="read and copy only these fields")
+    parser.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="new name of a field"
+    )
+    parser.add_argument("--only-new", action="store_true", help="write only new fields, to join")
+    parser.add_argument("--where", metavar="SQL", help="only samples that fulfil a condition")
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument("--order-by", metavar="SQL", help="in an order of SQL, such as 'cls, key'")
+    order.add_argument("--shuffle", type=int, metavar="SEED", help="mix all samples")
+    parser.add_argument("--maxcount", type=positive, metavar="N", help="most samples per shard")
+    parser.add_argument(
+        "--on-error",
+        choices=["raise", "skip"],
+        default="raise",
+        help="skip: leave out samples that fail (%(default)s)",
+    )
+    _add_shard_options(parser)
+    add_rules(parser)
+    add_strict(parser)
+    add_workers(parser)
+    add_json(parser)
+
+
+def map_(args: Arguments) -> int:
+    """Write what a function makes of all samples."""
+    from wids.specs.newspec import spec_path_for
+    from wids.tools.fieldcommand import FieldCommand, NamedFunction
+
+    _refuse_replacing(args.specs, [args.output])
+    function: Any = None
+    if args.program is not None:
+        function = FieldCommand(args.program)
+    elif args.function is not None:
+        function = NamedFunction(args.function)
+    raw = args.raw or args.program is not None
+    with wids.open(
+        args.specs if len(args.specs) > 1 else args.specs[0],
+        transformations="bytes" if raw else "PIL",
+        fields=None if args.fields is None else _fields(args.fields),
+        cache_dir=args.cache_dir,
+        **rules_given(args),
+    ) as samples:
+        chosen = _ordered(args, samples)
+        done = wids.map_samples(
+            chosen,
+            function,
+            args.output,
+            rename=dict(pair_given(text, "--rename OLD=NEW") for text in args.rename),
+            only_new=args.only_new,
+            maxcount=args.maxcount,
+            on_error=args.on_error,
+            resume=args.resume,
+            workers=args.workers,
+            strict=args.strict,
+            **_shard_options(args),
+        )
+        total = len(chosen)
+        for line in done.skipped:
+            complain(f"left out: {line}")
+        omitted = done.omissions.lines()
+        list_omissions(omitted)
+        counts = {
+            "samples": total,
+            "written": done.num_samples,
+            "dropped": done.num_dropped,
+            "skipped": done.num_skipped,
+        }
+        if args.json and args.output != "-":
+            failures = {name: message_of(error) for name, error in done.failures.items()}
+            print_json({**counts, "left_out": omitted, "failures": failures})
+        what = ", ".join(f"{count} {name}" for name, count in list(counts.items())[1:])
+        spec = spec_path_for(args.output) if done.entries and not done.failures else ""
+        opened = f"; the spec is {spec}" if spec and args.output != "-" else ""
+        note(f"{args.output}: of {total} samples {what}{opened}")
+        _report_failures(args.output, done.failures)
+        return FAULTY if done.failures or done.num_skipped else DONE
+
+
+def _ordered(args: Arguments, samples: Any) -> Any:
+    """Return the chosen samples in the order in which they are written."""
+    from wids.tools.reshard import shuffled
+
+    if args.where is not None:
+        samples = samples.filter(args.where)
+    if args.order_by is not None:
+        samples = samples.order_by(args.order_by)
+    if args.shuffle is not None:
+        import numpy as np
+
+        samples = samples.select(shuffled(np.arange(len(samples)), args.shuffle))
+    return samples
+
+
+def _fields(text: str) -> list[str]:
+    return [f".{name.strip().removeprefix('.')}" for name in text.split(",") if name.strip()]
 
 
 def import_(args: Arguments) -> int:
@@ -121,7 +349,16 @@ def import_(args: Arguments) -> int:
         rekeyed=args.rekey,
         strict=args.strict,
     )
-    done = import_shards(args.sources, args.output, args.kind, options, **_writer_options(args))
+    done = import_shards(
+        args.sources,
+        args.output,
+        args.kind,
+        options,
+        maxcount=args.maxcount,
+        maxsize=args.maxsize,
+        resume=args.resume,
+        **_shard_options(args),
+    )
     list_omissions(done.omissions.lines())
     for line in done.omissions.remarks():
         complain(f"kept, look at them: {line}")
@@ -275,110 +512,3 @@ def add_export(commands: Any) -> None:
     )
     add_rules(parser)
     add_strict(parser)
-
-
-def reshard(args: Arguments) -> int:
-    """Copy samples into new shards."""
-    import numpy as np
-
-    from wids.specs.newspec import spec_path_for
-    from wids.tools import reshard as resharding
-
-    for pattern in _shares(args):
-        new = Path(spec_path_for(pattern))
-        for spec in args.specs:
-            if new.exists() and Path(spec).exists() and new.samefile(spec):
-                raise ValueError(
-                    f"{pattern}: its spec would replace {spec}, which is read; write the new "
-                    "shards into another folder, or under another name"
-                )
-    code = DONE
-    lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
-    with _opened(args) as whole:
-        dataset = _chosen(args, whole)
-        indexes = np.arange(len(dataset), dtype=np.int64)
-        if args.shuffle is not None:
-            indexes = resharding.shuffled(indexes, args.shuffle)
-        parts = _parts(args, indexes)
-        for pattern, part in parts.items():
-            if not len(part):  # found before any of the parts is written
-                names = ("where", "range", "indexes", "split")
-                given = [f"--{name} {value}" for name in names if (value := getattr(args, name))]
-                hint = f"check {' '.join(given)}" if given else "the dataset is empty"
-                raise ValueError(f"{pattern}: no sample goes there, nothing was written; {hint}")
-        for pattern, part in parts.items():
-            done = resharding.reshard(
-                dataset,
-                part,
-                pattern,
-                rekey=args.rekey,
-                columns_as=args.columns_as,
-                workers=args.workers,
-                strict=args.strict,
-                **_writer_options(args),
-            )
-            code = max(code, _report_reshard(pattern, done, len(part)))
-            lines |= dict.fromkeys(done.omissions.lines())
-    list_omissions(lines)
-    return code
-
-
-def _opened(args: Arguments) -> Any:
-    """Open the samples that are copied, those of one dataset as a choice of it."""
-    from wids.views.opening import is_joined, shards_and_rows
-
-    options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
-    source = args.specs if len(args.specs) > 1 else args.specs[0]
-    view = wids.open(source, transformations=[], **options)
-    if is_joined(view):
-        return view
-    dataset, rows = shards_and_rows(view, transformations=[], **options)
-    return dataset if rows is None else dataset.select(rows)
-
-
-def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
-    from wids.specs.newspec import spec_path_for
-
-    for path, error in done.failures.items():
-        complain_of(str(path), "failed", message_of(error))
-    total = len(done.entries) + len(done.failures)
-    if done.failures:
-        complain(
-            f"{spec_path_for(pattern)} was not written: {len(done.failures)} of {total} shards "
-            "failed; mend the cause and run again with --resume"
-        )
-        return FAULTY
-    note(f"{spec_path_for(pattern)}: {total} shards, {nsamples} samples")
-    return DONE
-
-
-def _chosen(args: Arguments, view: Any) -> Any:
-    """Return the samples that the options choose, in order."""
-    if args.range is not None:
-        wanted = range_given(args.range, len(view))
-        if wanted is None:
-            raise ValueError(f"--range: expected [first, last) such as 0:100, got {args.range!r}")
-        view = view[wanted]
-    elif args.indexes is not None:
-        lines = Path(args.indexes).read_text(encoding="utf-8").split()
-        for line in lines:
-            if re.fullmatch(r"-?\d+", line) is None:
-                raise ValueError(f"{args.indexes}: expected one index a line, found {line!r:.60}")
-        view = view.select([int(line) for line in lines])
-    if args.where is not None:
-        view = view.filter(args.where)
-    return view
-
-
-def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Return a dict from each output pattern to the indexes of its samples."""
-    from wids.tools.reshard import split_order
-
-    if args.split is None:
-        return {args.output: indexes}
-    return split_order(indexes, _shares(args))
-
-
-def _shares(args: Arguments) -> dict[str, float]:
-    """Return a dict from each output pattern to its share of the samples."""
-    return {args.output: 1.0} if args.split is None else shares_of(args.split, args.output)

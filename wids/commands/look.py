@@ -1,4 +1,4 @@
-"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat` and `sql`."""
+"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat`, `sql`, and `sample` of 0.1.11."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from wids.commands.terminal import (
     add_json,
     add_rules,
     add_sample_arguments,
+    note,
     out,
     print_json,
     range_given,
@@ -26,7 +27,7 @@ from wids.commands.terminal import (
 if TYPE_CHECKING:
     from wids.catalogue.result import SqlResult
 
-__all__ = ["add_cat", "add_info", "add_ls", "add_show", "add_sql", "write_field"]
+__all__ = ["add_cat", "add_info", "add_ls", "add_sample", "add_show", "add_sql"]
 
 _MOST_VALUES = 20  # that are printed; JSON has all
 
@@ -147,11 +148,7 @@ def show(args: Arguments) -> int:
     from wids.commands.terminalpictures import protocol_of, screen_of
     from wids.display.pixels import names_labels
 
-    protocol = protocol_of(
-        "none" if args.no_image else args.pictures, standard_output(), os.environ
-    )
-    if args.image and protocol == "none":
-        protocol = "blocks"
+    protocol = protocol_of(args.pictures, standard_output(), os.environ)
     with _open_raw(args) as dataset:
         found = _chosen(dataset, args.sample)
         # Looking for names may ask a server, so only a sample with classes waits for that.
@@ -177,7 +174,7 @@ def show(args: Arguments) -> int:
 def cat(args: Arguments) -> int:
     """Write the bytes of one field to standard output."""
     with _open_raw(args) as dataset:
-        write_field(_chosen(dataset, args.sample), args.field)
+        _write_field(_chosen(dataset, args.sample), args.field)
     return DONE
 
 
@@ -188,7 +185,7 @@ def _chosen(dataset: Any, sample: str) -> dict[str, Any]:
     return found
 
 
-def write_field(sample: dict[str, Any], field: str) -> None:
+def _write_field(sample: dict[str, Any], field: str) -> None:
     """Write one field of a sample of bytes to standard output.
 
     Raises:
@@ -276,12 +273,7 @@ def add_show(commands: Any) -> None:
         ],
     )
     add_sample_arguments(parser)
-    images = parser.add_mutually_exclusive_group()
-    images.add_argument(
-        "--image", action="store_true", help="draw images even if the output is not a terminal"
-    )
-    images.add_argument("--no-image", action="store_true", help="draw no images")
-    images.add_argument(
+    parser.add_argument(
         "--pictures",
         choices=("auto", "kitty", "blocks", "none"),
         default="auto",
@@ -341,3 +333,44 @@ def sql(args: Arguments) -> int:
     else:
         out(found.lines())
     return DONE
+
+
+def sample(args: Arguments) -> int:
+    """Print one sample as the old `widsindex sample` did."""
+    from wids.base.text import clean
+    from wids.base.urls import display_url
+
+    raw = args.raw or args.python or args.cat is not None
+    transformations = "bytes" if raw else "PIL"
+    rules = rules_given(args)
+    with wids.open(args.filename, transformations=transformations, **rules) as dataset:
+        note(f"dataset size: {len(dataset)}")
+        found = dataset[int(args.index or 0)]
+    if args.cat is not None:
+        _write_field(found, args.cat)
+        return DONE
+    found["__shard__"] = display_url(str(found["__shard__"]))
+    names = {name: clean(name) for name in found}
+    name_width = max(map(len, names.values()))
+    for name, value in sorted(found.items()):
+        out(f"{names[name]:<{name_width}} {repr(value)[: args.width - name_width - 1]}")
+    return DONE
+
+
+def add_sample(commands: Any) -> None:
+    """Declare the command."""
+    parser = add_command(
+        commands,
+        sample,
+        "print one sample as the old widsindex did ('show' shows more)",
+        ["widsindex sample train.json 42", "widsindex sample train.json 42 --cat .jpg > 42.jpg"],
+        listed=False,
+    )
+    parser.add_argument("filename", metavar="SPEC")
+    parser.add_argument("index", nargs="?", metavar="INDEX", help="the first one by default")
+    parser.set_defaults(late="index")
+    parser.add_argument("-p", "--python", action="store_true", help="same as --raw")
+    parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
+    parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")
+    parser.add_argument("-w", "--width", type=int, default=250, help="columns (%(default)s)")
+    add_rules(parser)

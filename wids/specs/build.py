@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from wids.base.arguments import check_choice
 from wids.base.files import refuse_url, remove_parts
 from wids.base.hashing import hash_file
 from wids.base.processes import run_each
@@ -29,7 +28,7 @@ from wids.base.urls import (
 )
 from wids.base.warn import warn
 from wids.caching.cache import local_copy
-from wids.errors import IntegrityError, ShardFormatError, SpecError
+from wids.errors import IntegrityError, SpecError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
@@ -41,7 +40,6 @@ from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import DOUBTFUL_KEYS
 from wids.specs.sources import load_spec, warn_of_doubtful_keys
-from wids.tar.foreign import write_dali_index, write_energon_index
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
@@ -69,7 +67,6 @@ __all__ = [
 KEPT_INDEX = "kept_index"  # in an entry: the sidecar that is needed until a pack is made
 USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
-_INDEX_WRITERS = {"dali": write_dali_index, "energon": write_energon_index}
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
 
 
@@ -131,7 +128,6 @@ def index_shard(
     *,
     digests: Collection[str] | None = None,
     sidecar: bool = False,
-    indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
@@ -148,7 +144,6 @@ def index_shard(
         digests: Digests to compute, of "md5" and "sha256"; if empty, only headers are read. By
             default "md5", but of a remote shard only if all its bytes are read anyway.
         sidecar: Write the tar index beside the shard (local shards only).
-        indexes: Also write the indexes of other tools: "dali", "energon" (local shards only).
         cache_dir: Folder that keeps a remote shard, which is then fetched whole.
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
         index_dir: Folder for the sidecar of a remote shard, of this machine or of a bucket; the
@@ -162,7 +157,7 @@ def index_shard(
     Raises:
         FetchError: The shard could not be fetched.
         ShardFormatError: The shard is not a readable tar; the message names the byte.
-        ValueError: The options do not fit a local or a remote shard, or name an unknown tool.
+        ValueError: The options do not fit a local or a remote shard.
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
@@ -172,20 +167,16 @@ def index_shard(
     1
     """
     _check_sidecar(url, sidecar=sidecar, index_dir=index_dir)
-    for tool in indexes:
-        check_choice("indexes", tool, tuple(_INDEX_WRITERS))
     if is_local(url):
-        return _index_whole(
-            url, digests, sidecar=sidecar, indexes=indexes, cache_dir=cache_dir, rules=rules
-        )
+        return _index_whole(url, digests, sidecar=sidecar, cache_dir=cache_dir, rules=rules)
     own = fetcher or Fetcher()
     save = partial(_save_index, url, own, index_dir=index_dir, kept_dir=kept_dir)
     try:
         record = None
-        if not (digests or indexes or cache_dir is not None or is_compressed_name(file_name(url))):
+        if not (digests or cache_dir is not None or is_compressed_name(file_name(url))):
             record = _index_remote(url, own, digests, rules, save, width=width)
         return record or _index_whole(
-            url, digests, indexes=indexes, cache_dir=cache_dir, rules=rules, save_index=save
+            url, digests, cache_dir=cache_dir, rules=rules, save_index=save
         )
     finally:
         if fetcher is None:
@@ -246,7 +237,6 @@ def _index_whole(
     digests: Collection[str] | None,
     *,
     sidecar: bool = False,
-    indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
     save_index: _SaveIndex | None = None,
@@ -261,16 +251,6 @@ def _index_whole(
         index = TarIndex.from_tar(path, **(rules or {}), quiet=True)
         if sidecar:
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
-        if indexes:
-            if not is_local(url) or not path.samefile(local_path(url)):
-                raise ShardFormatError(
-                    f"{display_url(url)}: expected a local, uncompressed tar to write "
-                    f"{' and '.join(indexes)} indexes for, found one that was fetched or "
-                    "decompressed, which those tools cannot read"
-                )
-            # Looked up before anything is written, so that a wrong name leaves no file behind.
-            for write in [_INDEX_WRITERS[tool] for tool in indexes]:
-                write(path, index=index)
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
         nbytes = path.stat().st_size
         if stored is not None:
@@ -375,7 +355,7 @@ def build_spec(
             compared, and digests, which the spec keeps.
         skip_broken: Leave unreadable shards out of the spec, which records them as `left_out`, so
             that readers warn of it. Otherwise there is no spec if a shard cannot be read.
-        options: `digests`, `sidecar`, `indexes`, `cache_dir`, `rules`, `index_dir` and `kept_dir`,
+        options: `digests`, `sidecar`, `cache_dir`, `rules`, `index_dir` and `kept_dir`,
             as for `index_shard`; the spec keeps the rules.
 
     Raises:

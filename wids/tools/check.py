@@ -312,7 +312,7 @@ def _faults(
         yield Fault(url, "pack", "its index in the pack is not that of the shard", _PACK_AGAIN)
     for name, what in wrong_indexes(path, index):
         cure = (
-            "write it again with its own tool, or with wids create --dali-index or --energon-index"
+            "write it again with its own tool, or by wids.write_dali_index or write_energon_index"
         )
         yield Fault(url, name, what, cure)
     total = index.num_samples

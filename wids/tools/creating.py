@@ -112,7 +112,7 @@ def create_spec(
         workers: As for `build_spec`.
         cache_dir: As for `build_spec`.
         rules: As for `build_spec`.
-        options: `digests`, `sidecar`, `indexes` and `index_dir`, as for `build_spec`.
+        options: `digests`, `sidecar` and `index_dir`, as for `build_spec`.
 
     Returns:
         What was made. There is no spec if a shard could not be read and `skip_broken` is not set,

@@ -165,6 +165,11 @@ def map_samples(
             )
         if strict:
             check_none_left_out(samples, entries=target != "-")
+    of_shards = {} if target.endswith(".tar") else dict.fromkeys(options, True)
+    if not is_tar:
+        of_shards |= {"rename": bool(rename), "only_new": only_new, "strict": strict}
+    if given := [name for name, value in of_shards.items() if value]:
+        raise ValueError(f"{target}: {', '.join(given)}: for new shards, and the output is none")
     if target == "-":
         return _to_stream(make)
     total = len(samples)
@@ -183,8 +188,6 @@ def map_samples(
         return _to_shards(make, parts, target, options, run)
     column = ColumnFile(samples, Path(target), make.values)
     refuse_joined(Path(target), samples)
-    if options or rename or only_new or strict:
-        raise ValueError(f"{target}: options of shards were given, and the output is a column")
     if function is None:
         raise ValueError(f"{target}: expected a function that returns the values of the column")
     rows, failures = column.write(parts, make.begun({}), **run)
