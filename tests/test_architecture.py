@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "views": ("base caching catalogue codecs display errors fetching ordering reading specs tar"),
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar writing",
-    "adapters": "base reading views",
+    "filesystem": "base reading views",
     "tools": (
         "base caching catalogue codecs errors fetching log ordering pack reading specs tar display "
         "views writing"

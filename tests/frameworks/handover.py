@@ -160,7 +160,7 @@ def serve(samples, folder):
     import fsspec
     from with_fuse import mount
 
-    fsspec.register_implementation("wids", "wids.adapters.filesystem.SampleFileSystem")
+    fsspec.register_implementation("wids", "wids.filesystem.SampleFileSystem")
     mount(samples, folder)
 
 
@@ -198,7 +198,7 @@ def register_files(spec):
     import fsspec
     from with_fsspec import read_with_pandas
 
-    fsspec.register_implementation("wids", "wids.adapters.filesystem.SampleFileSystem")
+    fsspec.register_implementation("wids", "wids.filesystem.SampleFileSystem")
     if read_with_pandas(spec)["number"] != 3:
         raise SystemExit("pandas reads another field")
 

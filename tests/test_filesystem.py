@@ -15,7 +15,7 @@ from helpers.server import ShardServer
 from helpers.shards import write_shard
 
 import wids
-from wids.adapters.filesystem import SampleFileSystem
+from wids.filesystem import SampleFileSystem
 
 pandas = pytest.importorskip("pandas")
 

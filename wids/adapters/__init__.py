@@ -1,1 +1,0 @@
-"""Interfaces that other libraries expect of a dataset: its fields as files."""
