@@ -18,6 +18,7 @@ from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import WidsWarning
 from wids.reading.shardopener import ShardOpener
+from wids.reading.tarindexes import TarIndexes
 from wids.tar.sidecar import IndexRules
 
 LENGTHS = [3, 1, 4]
@@ -175,7 +176,7 @@ def test_shards_are_counted_with_and_without_sidecars(spec: Path) -> None:
     """Shards with and without sidecars are counted the same, in any order."""
     shards = [ShardRef(str(spec.with_name(f"train-{number}.tar"))) for number in range(3)]
     rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
-    opener = ShardOpener(ShardCache(), rules)
+    opener = ShardOpener(TarIndexes(ShardCache(), rules))
     assert opener.count(shards[:2]) == LENGTHS[:2]
     for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):  # the third without a sidecar at first
         counts = opener.count([shards[number] for number in order])

@@ -205,6 +205,6 @@ def test_what_is_read_is_of_one_version_or_an_error(
         failure = str(error)
     finally:
         stop(server)
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # after an error, a thread may still write there
     assert state.url in failure
     assert all(len(versions) == 1 for versions in seen.values())

@@ -19,6 +19,7 @@ from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, ShardFormatError, WidsWarning
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
+from wids.reading.tarindexes import TarIndexes
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexSource
 from wids.tar.tarindex import TarIndex
 
@@ -39,6 +40,11 @@ class RobbedCache(ShardCache):
         return path
 
 
+def opener_of(cache: ShardCache) -> ShardOpener:
+    """Return what opens shards of a cache."""
+    return ShardOpener(TarIndexes(cache, RULES))
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> RobbedCache:
     """A cache in a folder of its own."""
@@ -52,7 +58,7 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     """A shard that was removed before it was opened is fetched again."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = robberies
-    assert len(ShardOpener(cache, RULES).open(ShardRef(url))[0]) == NSAMPLES
+    assert len(opener_of(cache).open(ShardRef(url))[0]) == NSAMPLES
     assert len(shard_server.requests) == robberies + 1
 
 
@@ -61,7 +67,7 @@ def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer)
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = 100
     with pytest.raises(FileNotFoundError):
-        ShardOpener(cache, RULES).open(ShardRef(url))
+        opener_of(cache).open(ShardRef(url))
     assert len(shard_server.requests) == 5
 
 
@@ -81,7 +87,7 @@ def test_a_shard_that_came_damaged_is_fetched_once_more(
     url = shard_server.put("a.tar", bad)
     cache.get(url)
     shard_server.put("a.tar", tar_of(NSAMPLES))
-    opener = ShardOpener(cache, RULES)
+    opener = opener_of(cache)
     assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == NSAMPLES
     assert len(shard_server.requests) == 2
 
@@ -93,7 +99,7 @@ def test_a_shard_that_came_damaged_twice_is_an_error(
     url = shard_server.put("a.tar", damaged())
     for message in ("fetched twice, damaged each time.*checksum", "checksum"):
         with pytest.raises(ShardFormatError, match=f"{url}: .*{message}"):
-            ShardOpener(cache, RULES).open(ShardRef(url))
+            opener_of(cache).open(ShardRef(url))
     assert len(shard_server.requests) == 2
 
 
@@ -103,7 +109,7 @@ def test_a_shard_that_came_twice_with_another_count_is_not_fetched_again(
     """Zeros in a shard look like its end: the dataset says how many samples it holds."""
     shard = tar_of(NSAMPLES)
     url = shard_server.put("a.tar", shard[:1024].ljust(len(shard), b"\0"))
-    opener = ShardOpener(cache, RULES)
+    opener = opener_of(cache)
     with pytest.warns(WidsWarning, match="zero bytes"):
         assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == 1
     assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == 1
@@ -117,7 +123,7 @@ def test_a_cut_compressed_shard_is_fetched_once_more(
     whole = gzip.compress(tar_of(NSAMPLES), mtime=0)
     url = shard_server.put("a.tar.gz", whole)
     shard_server.faults = Faults(times=1, no_length=True, cut_at=len(whole) - 40)
-    assert len(ShardOpener(cache, RULES).open(ShardRef(url))[0]) == NSAMPLES
+    assert len(opener_of(cache).open(ShardRef(url))[0]) == NSAMPLES
     assert len(shard_server.requests) == 2
 
 
@@ -128,11 +134,11 @@ def test_a_compressed_shard_that_came_cut_twice_is_an_error(
     cut = gzip.compress(tar_of(NSAMPLES), mtime=0)[:-40]
     url = shard_server.put("a.tar.gz", cut)
     with pytest.raises(ShardFormatError, match="fetched twice, damaged each time.*breaks off"):
-        ShardOpener(cache, RULES).open(ShardRef(url))
+        opener_of(cache).open(ShardRef(url))
     assert len(shard_server.requests) == 2
     ref = ShardRef.of(url, sha256=hashlib.sha256(cut).hexdigest())
     with pytest.raises(ShardFormatError, match="damaged gzip data: .*breaks off"):
-        ShardOpener(cache, RULES).open(ref)
+        opener_of(cache).open(ref)
     assert len(shard_server.requests) == 3
 
 
@@ -143,14 +149,14 @@ def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(
     url = shard_server.put("a.tar", damaged())
     md5sum = hashlib.md5(damaged()).hexdigest()
     with pytest.raises(ShardFormatError, match="checksum"):
-        ShardOpener(cache, RULES).open(ShardRef.of(url, md5sum=md5sum))
+        opener_of(cache).open(ShardRef.of(url, md5sum=md5sum))
     assert len(shard_server.requests) == 1
 
 
 def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
     """A missing local shard is an error at once."""
     with pytest.raises(OSError, match="No such file"):
-        ShardOpener(ShardCache(tmp_path / "cache"), RULES).open(ShardRef(str(tmp_path / "a.tar")))
+        opener_of(ShardCache(tmp_path / "cache")).open(ShardRef(str(tmp_path / "a.tar")))
 
 
 @pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])

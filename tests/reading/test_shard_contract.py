@@ -17,6 +17,7 @@ from wids.caching.cache import ShardCache
 from wids.reading.rangeshard import RangeShard
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
+from wids.reading.tarindexes import TarIndexes
 from wids.specs.sources import load_spec
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import ReadableShard, Shard
@@ -41,14 +42,15 @@ def open_mapped(path: Path, _: ShardServer) -> ReadableShard:
 
 
 def open_by_position(path: Path, _: ShardServer) -> ReadableShard:
-    shard = ShardOpener(ShardCache(), RULES, access="pread").open(ShardRef(str(path)))[0]
+    opener = ShardOpener(TarIndexes(ShardCache(), RULES), access="pread")
+    shard = opener.open(ShardRef(str(path)))[0]
     assert isinstance(shard, FileShard)
     return shard
 
 
 def open_remote(path: Path, server: ShardServer, *, by_range: bool) -> ReadableShard:
     url = serve_shard(server, path)
-    return ShardOpener(ShardCache(), RULES, by_range).open(ShardRef(url))[0]
+    return ShardOpener(TarIndexes(ShardCache(), RULES), by_range).open(ShardRef(url))[0]
 
 
 def open_fetched(path: Path, server: ShardServer) -> ReadableShard:

@@ -19,8 +19,6 @@ from wids.errors import FetchError, ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.remoteindexes import fetch_index
-from wids.specs.locations import with_suffix
-from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, slots_of, stored_fields
 from wids.views.tables import TableRows
@@ -430,10 +428,9 @@ class FieldReader:
         ref = self.dataset.shards[shard_index]
         # Opening a remote shard without a sidecar would fetch it, so the sidecar is checked first.
         if self.is_far(ref) and self.dataset.packed_index(shard_index) is None:
-            index_url = ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
             self.failures.check(shard_index, ref.url)
             try:
-                fetch_index(index_url, self.dataset.cache, ref)
+                fetch_index(ref, self.dataset.cache)
             except (FetchError, ShardFormatError) as error:
                 if not is_unreachable(error):
                     return None

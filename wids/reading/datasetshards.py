@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from wids.reading.keptcolumns import ColumnPart, ColumnSource
     from wids.reading.openshards import WantedFields
     from wids.reading.shardopener import ShardOpener
+    from wids.reading.tarindexes import UnusableIndexError
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetShards", "ShardVersions", "warn_of_doubtful"]
 
+_MOST_FAR = 64  # tar indexes of shards that are not fetched in memory
 _NBYTES = 8  # of the digest of a tar index, as text of twice as many digits in `Version`
 # Of an archive without members: two blocks of zeros, or as many as GNU tar writes. With less than a
 # block, it is compressed or a file of nothing.
@@ -176,6 +178,8 @@ class DatasetShards(OpenShards):
         self._wanted = wanted
         self.versions = versions
         self._files: list[str | None] | None = None  # paths of local shards
+        # Tar indexes of shards that are not fetched; None for one without.
+        self._far: dict[int, TarIndex | None] = {}
         # Shards by range, also those not open any more whose samples a `Prefetch` holds.
         self._lent: WeakValueDictionary[int, ReadableShard] = WeakValueDictionary()
 
@@ -199,7 +203,7 @@ class DatasetShards(OpenShards):
     @property
     def rules(self) -> IndexRules:
         """The rules by which the members of a shard are grouped into samples."""
-        return self._opener.rules
+        return self._opener.indexes.rules
 
     def drop_if_changed(self, number: int) -> bool:
         """Drop a shard that was replaced, and forget its version; return whether it was."""
@@ -273,7 +277,16 @@ class DatasetShards(OpenShards):
         opener, ref = self._opener, self.table[number]
         if number in self.by_number or opener.is_near(ref):
             return None
-        index = opener.far_index(ref)
+        if number not in self._far:
+            while len(self._far) >= _MOST_FAR:
+                self._far.pop(next(iter(self._far)), None)  # another thread may have removed it
+
+            # Not a warning: a dataset that does not read by range was opened to fetch its shards.
+            def report(error: UnusableIndexError) -> None:
+                logger.info("%s: is fetched for its keys: %s", display_url(ref.url), error)
+
+            self._far[number] = opener.index_of_unfetched(ref, report)
+        index = self._far.get(number)
         if index is None or index.num_samples != ref.nsamples:
             return None
         # If the shard is fetched later, it is compared with the index that gave the keys.
@@ -305,7 +318,7 @@ class DatasetShards(OpenShards):
             version = opened.shard.version
         if not version:
             return None
-        made_of = json.dumps([self._opener.rules, str(version), ref.nsamples])
+        made_of = json.dumps([self.rules, str(version), ref.nsamples])
         digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
         path = cache.derived_path(ref, f".{digest}.{suffix}")
         if path is None:

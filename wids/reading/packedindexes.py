@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.urls import display_url, file_name, is_local
-from wids.caching.cachefolder import Entry, check_folder
+from wids.caching.cachefolder import Entry
 from wids.errors import CacheError, ShardFormatError, WidsError
+from wids.reading.remoteindexes import is_of, keep_index
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, join
 from wids.specs.shardtable import UNKNOWN
@@ -33,14 +33,6 @@ __all__ = ["PackedIndexes"]
 _ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """Why a pack could not be opened; not the error itself, whose frames would stay in memory."""
-
-    kind: type[WidsError]
-    message: str
-
-
 class PackedIndexes:
     """Tar indexes from packs, each of which is opened once. A pickled copy opens them again.
 
@@ -51,26 +43,25 @@ class PackedIndexes:
 
     def __init__(self, cache: ShardCache, opened: Iterable[Pack] = ()) -> None:
         self._cache = cache
-        self._packs: dict[str, tuple[Pack, TextColumn] | _Failure] = {}
+        self._packs: dict[str, tuple[Pack, TextColumn] | WidsError] = {}
         for pack in opened:
             from wids.specs.packedspec import names_in
 
             self._packs[pack.location] = (pack, names_in(pack))
 
     def keys_of(
-        self, shards: ShardTable, rules: IndexRules, warnings: WarningsOnce
+        self, shards: ShardTable, packed: str, rules: IndexRules, warnings: WarningsOnce
     ) -> PackedKeys | None:
         """Return the key table of a dataset; None if no pack has a usable one.
 
         Args:
             shards: The shards of the dataset.
+            packed: Their `pack`, which is not None.
             rules: How their members are grouped into samples.
             warnings: Issues a warning for each pack that cannot be used.
         """
-        if shards.pack is None:
-            return None
         try:
-            pack, _ = self._opened(shards.pack)
+            pack, _ = self._opened(packed)
             # The indexes in the table are those of the samples as they were packed.
             if rules_of(pack.directory.spec, pack.location) != rules:
                 return None
@@ -85,7 +76,7 @@ class PackedIndexes:
             )
         except (WidsError, OSError) as raised:
             error = raised
-        named = display_url(shards.pack)
+        named = display_url(packed)
         warnings.warn(
             f"keys of {named}",
             f"{named}: the keys in this pack cannot be used, and are read from all shards "
@@ -106,10 +97,11 @@ class PackedIndexes:
         try:
             pack, location, row = self._row_of(ref, packed)
             index = self._read(pack, location, row)
-            if index is not None and ref.nsamples not in {None, index.num_samples}:
+            if index is not None and not is_of(ref, index):
                 raise ShardFormatError(
-                    f"{display_url(packed)}: expected {ref.nsamples} samples as the spec says, "
-                    f"found {index.num_samples}; pack the dataset again (`wids export`)"
+                    f"{display_url(packed)}: expected {ref.nsamples} samples in {ref.filesize} "
+                    f"bytes as the spec says, found {index.num_samples} in {index.source.nbytes}; "
+                    "pack the dataset again (`wids export`)"
                 )
         except (WidsError, OSError) as error:
             if isinstance(error, CacheError):
@@ -161,8 +153,6 @@ class PackedIndexes:
         return pack, location, row
 
     def _read(self, pack: Pack, location: str, row: int) -> TarIndex | None:
-        from wids.reading.remoteindexes import keep_index
-        from wids.tar.sidecar import SIDECAR_SUFFIX
         from wids.tar.tarindex import TarIndex
 
         if not pack.is_remote:
@@ -171,13 +161,12 @@ class PackedIndexes:
         if not pack.has_index(row):
             return None
         cache = self._cache
-        check_folder(cache.cache_dir, shared=cache.shared)
         entry = Entry.of(cache.cache_dir, f"{location}#{row}", pack.index_digest(row).hex())
 
         def fetch() -> bytes:
             return bytes(pack.read_index(row) or b"")
 
-        return keep_index(cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}", location, cache, fetch)
+        return keep_index(entry, location, cache, fetch)
 
     def _opened(self, location: str) -> tuple[Pack, TextColumn]:
         from wids.pack.packfile import open_pack
@@ -192,11 +181,12 @@ class PackedIndexes:
                 pack = open_pack(path, cache_dir=self._cache.cache_dir, fetcher=self._cache.fetcher)
                 found = pack, names_in(pack)
             except WidsError as error:
-                # Kept, since each shard would otherwise try again, and wait for a silent server.
-                found = _Failure(type(error), str(error))
+                # Kept, since each shard would otherwise try again, and wait for a silent server. It
+                # is a new error, as the frames of the raised one would stay in memory.
+                found = type(error)(str(error))
             self._packs[location] = found
-        if isinstance(found, _Failure):
-            raise found.kind(found.message)
+        if isinstance(found, WidsError):
+            raise type(found)(str(found))
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from wids.errors import ShardChangedError, ShardFormatError
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import RangesNotServedError
 from wids.reading.fieldheaders import FieldProof, Piece, UnprovenFieldError
+from wids.reading.tarindexes import warn_fetched_whole
 from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.tarheader import BLOCK_SIZE
 
@@ -30,7 +31,6 @@ __all__ = [
     "LocatedSample",
     "RangeShard",
     "read_groups",
-    "warn_fetched_whole",
 ]
 
 T = TypeVar("T")
@@ -425,26 +425,6 @@ class RangeShard(ReadableShard):
 
     def __repr__(self) -> str:
         return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
-
-
-def warn_fetched_whole(
-    warnings: WarningsOnce, cause: str, url: str, why: str, *, remedy: str = ""
-) -> None:
-    """Warn that remote shards are fetched whole, once for each cause.
-
-    Args:
-        warnings: Record of the warnings issued before.
-        cause: Cause; each is warned of once.
-        url: The first shard with this cause.
-        why: The reason, which may begin with the URL of the shard.
-        remedy: Advice for avoiding it.
-    """
-    shown = display_url(url)
-    reason = why.removeprefix(f"{shown}: ")
-    advice = f"; {remedy}" if remedy else ""
-    warnings.warn(
-        cause, f"{shown}: this shard, and others like it, are fetched whole: {reason}{advice}"
-    )
 
 
 def read_groups(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,106 +15,105 @@ from wids.base.urls import (
     local_path,
     without_secrets,
 )
-from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import check_folder
 from wids.errors import FetchError, ShardFormatError
-from wids.fetching.fetch import Fetcher
-from wids.fetching.transport import FetchPolicy
 from wids.log import logger
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
+    from wids.caching.cache import ShardCache
+    from wids.caching.cachefolder import Entry
 
-__all__ = ["fetch_index", "forget_index", "keep_index", "peek_index"]
-
-
-def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None) -> TarIndex:
-    """Return the tar index of a remote shard from its sidecar, with a single try.
-
-    Raises:
-        FetchError: There is no sidecar, or the server cannot be reached.
-        CacheError: The cache folder cannot be used.
-        ShardFormatError: The sidecar is damaged.
-    """
-    once = Fetcher(FetchPolicy(attempts=1, limited_attempts=1))
-    with closing(ShardCache(cache_dir, fetcher=once)) as cache:
-        url = shard.index or with_suffix(shard.url, SIDECAR_SUFFIX)
-        return fetch_index(url, cache, shard)
+__all__ = ["fetch_index", "forget_index", "is_of", "keep_index"]
 
 
-def fetch_index(url: str, cache: ShardCache, shard: ShardRef) -> TarIndex:
-    """Return the tar index from a sidecar URL, fetched into the cache folder once.
+def is_of(ref: ShardRef, index: TarIndex) -> bool:
+    """Return whether a tar index is of a shard of the size and samples that its entry states."""
+    same_count = ref.nsamples in {None, index.num_samples}
+    return same_count and ref.filesize in {None, index.source.nbytes}
+
+
+def fetch_index(ref: ShardRef, cache: ShardCache) -> TarIndex:
+    """Return the tar index of a remote shard from its sidecar, fetched into the cache folder once.
 
     Args:
-        url: URL of the sidecar, or its path, where it is used in place.
-        cache: Cache that fetches and keeps the sidecar.
-        shard: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
+        ref: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
             have the same URL.
+        cache: Cache that fetches and keeps the sidecar.
 
     Raises:
         FetchError: It cannot be fetched, or the shard is compressed.
         CacheError: The folder cannot be used.
         ShardFormatError: It is damaged or not a sidecar.
     """
-    if is_compressed_name(file_name(shard.url)):
+    if is_compressed_name(file_name(ref.url)):
         raise FetchError(
-            f"{display_url(shard.url)}: is compressed, and only a plain .tar can be read by range"
+            f"{display_url(ref.url)}: is compressed, and only a plain .tar can be read by range"
         )
-    if is_local(url):
+    url = _url_of_sidecar(ref)
+    if is_local(url):  # used in place
         try:
             return TarIndex.load(local_path(url))
         except OSError as error:
             cause = without_secrets(error)
             raise FetchError(f"{display_url(url)}: {error.strerror}") from cause
-    check_folder(cache.cache_dir, shared=cache.shared)
-    path, fetch = _kept_path(url, cache, shard), partial(cache.fetcher.read, url)
-    index = keep_index(path, url, cache, fetch)
-    counts = shard.nsamples in {None, index.num_samples}
-    if counts and shard.filesize in {None, index.source.nbytes}:
-        return index
+
     # The copy may be older than the spec, which may have no digests.
-    path.unlink(missing_ok=True)
-    return keep_index(path, url, cache, fetch)
+    fetch, fits = partial(cache.fetcher.read, url), partial(is_of, ref)
+    return keep_index(_entry_of_sidecar(ref, cache), url, cache, fetch, fits)
 
 
-def forget_index(url: str, cache: ShardCache, shard: ShardRef) -> None:
+def forget_index(ref: ShardRef, cache: ShardCache) -> None:
     """Remove the copy that `fetch_index` has kept, so that the sidecar is fetched again."""
-    if not is_local(url):
+    if not is_local(_url_of_sidecar(ref)):
         with suppress(OSError):
-            _kept_path(url, cache, shard).unlink()
+            _kept_path(_entry_of_sidecar(ref, cache)).unlink()
 
 
-def _kept_path(url: str, cache: ShardCache, shard: ShardRef) -> Path:
-    entry = cache.entry_of_url(url, f"sidecar{shard.version}")
-    return cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}"
+def _url_of_sidecar(ref: ShardRef) -> str:
+    return ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
 
 
-def keep_index(path: Path, url: str, cache: ShardCache, fetch: Callable[[], bytes]) -> TarIndex:
+def _entry_of_sidecar(ref: ShardRef, cache: ShardCache) -> Entry:
+    return cache.entry_of_url(_url_of_sidecar(ref), f"sidecar{ref.version}")
+
+
+def _kept_path(entry: Entry) -> Path:
+    return entry.folder / f"{entry.name}{SIDECAR_SUFFIX}"
+
+
+def keep_index(
+    entry: Entry,
+    url: str,
+    cache: ShardCache,
+    fetch: Callable[[], bytes],
+    fits: Callable[[TarIndex], bool] = lambda _: True,
+) -> TarIndex:
     """Return a remote tar index from its copy in the cache folder, which is made if there is none.
 
     Args:
-        path: The copy.
+        entry: Entry of the copy.
         url: Where the index is, for messages.
         cache: Cache whose bound holds for the copy.
         fetch: Returns the index as a sidecar.
+        fits: Returns whether a copy can be used.
 
     Raises:
         FetchError: It cannot be fetched.
+        CacheError: The folder cannot be used.
         ShardFormatError: It is damaged or not a sidecar.
     """
-    try:
-        return TarIndex.load(path)
-    except FileNotFoundError:
-        pass
-    except ShardFormatError:
-        path.unlink(missing_ok=True)
+    check_folder(cache.cache_dir, shared=cache.shared)
+    path = _kept_path(entry)
+    with suppress(OSError, ShardFormatError):
+        if fits(kept := TarIndex.load(path)):
+            return kept
     # No lock is needed: the file is small, and two processes write the same bytes.
     image = fetch()
     index = TarIndex(parse_sidecar(memoryview(image), display_url(url)))

@@ -45,10 +45,10 @@ from wids.reading.openshards import (
     WantedFields,
     default_max_open_shards,
 )
-from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener
+from wids.reading.tarindexes import TarIndexes
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import name_of
 from wids.specs.shardtable import UNKNOWN
@@ -184,12 +184,15 @@ class ShardList:
         rules = rules_of(
             spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
         )
+        indexes = TarIndexes(self.cache, rules)
+        if spec.pack is not None:
+            from wids.reading.packedindexes import PackedIndexes
+
+            indexes.packs = PackedIndexes(self.cache, [spec.pack])
         self._opener = ShardOpener(
-            self.cache,
-            rules,
+            indexes,
             # With `localname`, a shard has a path of its own and is fetched to it.
             by_range=remote != "whole" and localname is None,
-            packs=PackedIndexes(self.cache, [] if spec.pack is None else [spec.pack]),
             access=access,
             key_rule_stated="key_rule" in spec.header or key_rule is not None,
         )
@@ -527,14 +530,11 @@ class ShardList:
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard from a pack, not compared with the shard; or None."""
-        return self._opener.packed_index(self.shards[shard_index])
+        return self._opener.indexes.packed(self.shards[shard_index])
 
     def packed_keys(self) -> PackedKeys | None:
         """Return the key table in the pack of this dataset; None if there is none."""
-        opener = self._opener
-        if opener.packs is None:
-            return None
-        return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
+        return self._opener.indexes.packed_keys(self.shards)
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
@@ -945,7 +945,7 @@ class ShardList:
     @property
     def index_rules(self) -> IndexRules:
         """The rules by which the members of a shard are grouped into samples."""
-        return self._opener.rules
+        return self._opener.indexes.rules
 
     def is_near(self, index: int) -> bool:
         """Return whether a sample can be read without fetching a whole shard for it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,14 @@ import wids
 from wids.base.text import clean, format_nbytes, table
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import warn
+from wids.caching.cache import ShardCache
 from wids.catalogue.structures import quoted
 from wids.errors import WidsError
-from wids.reading.remoteindexes import peek_index
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.reading.remoteindexes import fetch_index
 from wids.reading.shardlist import ShardList
+from wids.reading.tarindexes import TarIndexes
+from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import DOUBTFUL_KEYS, UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
@@ -120,7 +124,11 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
         return None
     try:
         if not is_local(first.url):
-            index = _packed_index(first, spec, cache_dir) or peek_index(first, cache_dir)
+            # With a single try, since the other facts come from the spec.
+            once = Fetcher(FetchPolicy(attempts=1, limited_attempts=1))
+            with closing(ShardCache(cache_dir, fetcher=once)) as cache:
+                packed = TarIndexes(cache, rules_of(spec.header)).packed(first)
+                index = fetch_index(first, cache) if packed is None else packed
             if "key_rule" not in spec.header and (merged := index.merged):
                 warn(f"{display_url(first.url)}: {merged}; {DOTTED_KEYS}")
             return _fields_in(index)
@@ -142,17 +150,6 @@ def _warn_of_merged(spec: DatasetSpec) -> None:
                 if merged := TarIndex.load(f"{local_path(url)}{SIDECAR_SUFFIX}").merged:
                     warn(f"{display_url(url)}: {merged}; {DOTTED_KEYS}")
                     return
-
-
-def _packed_index(
-    shard: ShardRef, spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None
-) -> TarIndex | None:
-    """Return the tar index of a remote shard from its pack; None if it has none."""
-    if shard.pack is None:
-        return None
-    one = DatasetSpec([shard], header=spec.header)
-    with ShardList(one, transformations=[], remote="range", cache_dir=cache_dir) as dataset:
-        return dataset.packed_index(0)
 
 
 def _fields_of(dataset: ShardList) -> list[str] | None:
