@@ -27,6 +27,7 @@ from helpers.waiting import write_later
 from wids import ShardListDataset
 from wids.base.files import new_part_path
 from wids.base.shardref import ShardRef
+from wids.base.shardversion import Version
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry
 from wids.errors import CacheError, FetchError, IntegrityError, WidsError
@@ -638,7 +639,7 @@ def leave_part(cache: ShardCache, url: str, data: bytes, validator: str | None) 
         cache.cache_dir.mkdir(exist_ok=True, mode=0o700)
         path = Entry.of(cache.cache_dir, url, "").path
         part = PartFile(new_part_path(path), ShardRef("a"))
-        part.begin(len(SHARD), validator)
+        part.begin(Version(nbytes=len(SHARD), validator=validator))
         part.append(data)
         part.tail(0)  # written out
         os.kill(os.getpid(), signal.SIGKILL)

@@ -76,9 +76,9 @@ def test_a_changed_object_is_fetched_anew(cache: ShardCache, bucket: Any) -> Non
     source = ObjectSource(QUICK)
     url = bucket("a.tar", SHARD)
     with source.open(url) as first:
-        validator = first.validator
+        validator = first.version.validator
     with source.open(url, 1000, validator=validator) as same:
-        assert (same.start, same.size) == (1000, len(SHARD))
+        assert (same.start, same.version.nbytes) == (1000, len(SHARD))
         assert b"".join(same.chunks) == SHARD[1000:]
     bucket("a.tar", tar_of(3))
     with source.open(url, 1000, validator=validator) as other:

@@ -102,7 +102,7 @@ def test_a_whole_file_comes_in_pieces(served: Served) -> None:
     stream, data = served.read()
     assert data == DATA
     assert stream.start == 0
-    assert stream.size in (None, len(DATA))
+    assert stream.version.nbytes in (None, len(DATA))
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (1_000, 1_001), (5, None), (2_999_999, None)])
@@ -112,7 +112,7 @@ def test_a_range_comes_or_the_whole_file_does(served: Served, start: int, stop: 
     assert stream.start in (start, 0)
     if stream.start == start and data != DATA:
         assert data == DATA[start:stop]
-        assert stream.size in (None, len(DATA))
+        assert stream.version.nbytes in (None, len(DATA))
     else:
         assert data == DATA
 
@@ -120,15 +120,15 @@ def test_a_range_comes_or_the_whole_file_does(served: Served, start: int, stop: 
 def test_a_range_is_of_the_file_that_was_begun(served: Served) -> None:
     """With the validator of a replaced file, the whole new file is returned."""
     with served.source.open(served.url) as first:
-        validator = first.validator
+        validator = first.version.validator
         next(first.chunks)
     stream, data = served.read(1_000, 2_000, validator)
-    assert stream.validator == validator
+    assert stream.version.validator == validator
     assert data in (DATA[1_000:2_000], DATA)
     served.replace(NEW_DATA)
     stream, data = served.read(1_000, 2_000, validator)
     if validator is not None:
-        assert stream.validator != validator
+        assert stream.version.validator != validator
     assert (stream.start, data) == (0, NEW_DATA)
 
 

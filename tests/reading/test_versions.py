@@ -184,7 +184,10 @@ def test_versions_are_compared_by_what_is_known(
         ]
         by_content = known[number][3] is not None and facts[3] is not None
         fits = same[0] and same[1] and (same[3] if by_content else same[2])
-        assert versions.admits(number, Version(*facts)) is fits
+        version = Version(
+            **dict(zip(("index", "file", "validator", "content"), facts, strict=True))
+        )
+        assert versions.admits(number, version) is fits
         if fits:
             before = known[number]
             known[number] = tuple(b if a is None else a for a, b in zip(facts, before, strict=True))

@@ -21,37 +21,37 @@ _TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What is known of the version of a shard, or of what was made of it; None for the rest.
+    """What is known of the version of a file, of a shard, or of what was made of it.
+
+    None stands for what is not known.
 
     Attributes:
         index: Digest of its tar index, 16 hexadecimal digits: of names, offsets and samples.
         file: Size and date of a local file.
-        validator: ETag or date that its server sent.
+        nbytes: Size of the file as its server states it.
+        validator: Strong ETag that its server sent, else the date. Equal ones are of equal bytes.
+        weak_etag: Weak ETag that its server sent. Different ones are of different files.
         content: Digest of the bytes of a file that was fetched.
 
-    >>> before = Version.of_index(bytes(16), validator='"1"')
-    >>> after = Version(validator='"2"')
+    Source:
+        RFC 9110, section 8.8: a weak ETag changes with what a file means.
+
+    >>> before, after = Version(validator='"1"'), Version(validator='"2"')
     >>> before.is_other(after), before.is_other(Version(content="md5:ab"))
     (True, False)
     """
 
     index: str | None = None
     file: str | None = None
+    nbytes: int | None = None
     validator: str | None = None
+    weak_etag: str | None = None
     content: str | None = None
 
     @classmethod
-    def of_index(
-        cls,
-        digest: bytes,
-        *,
-        file: str | None = None,
-        validator: str | None = None,
-        content: str | None = None,
-    ) -> Version:
+    def of_index(cls, digest: bytes) -> Version:
         """Return the version of a shard whose tar index has a digest."""
-        short = hashlib.blake2b(digest, digest_size=8).hexdigest()
-        return cls(short, file, validator, content)
+        return cls(index=hashlib.blake2b(digest, digest_size=8).hexdigest())
 
     def is_other(self, version: Version) -> bool:
         """Return whether this is certainly another version than the given one."""
@@ -62,7 +62,15 @@ class Version:
 
         # Replicas may give one file different validators, so the bytes count where they are known.
         by_content = self.content is not None and version.content is not None
-        return differ("index") or differ("file") or differ("content" if by_content else "validator")
+        served = ("content",) if by_content else ("validator", "weak_etag")
+        return any(map(differ, ("index", "file", "nbytes", *served)))
+
+    def continues(self, first: Version) -> bool:
+        """Return whether a response is of the same file as the first one, as far as one can tell.
+
+        A server may leave out the size or the weak ETag of a range, but not the validator.
+        """
+        return self.validator == first.validator and not self.is_other(first)
 
     def joined(self, version: Version) -> Version:
         """Return what is known of both, the given one first."""
@@ -73,10 +81,13 @@ class Version:
         facts = {
             "tar index": self.index,
             "size and date": self.file,
+            "size": self.nbytes,
             "validator": self.validator,
+            "weak ETag": self.weak_etag,
             "content": self.content,
         }
-        return ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact is not None)
+        known = [f"{name} {fact}" for name, fact in facts.items() if fact is not None]
+        return ", ".join(known) or "nothing that identifies it"
 
 
 def changed_error(url: str, expected: Version, found: Version) -> ShardChangedError:

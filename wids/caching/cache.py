@@ -280,7 +280,11 @@ class ShardCache:
         if record is None:
             return Version()
         digests = [f"{name}:{digest}" for name, digest in sorted(record.digests.items())]
-        return Version(validator=record.validator or None, content=" ".join(digests) or None)
+        return Version(
+            validator=record.validator or None,
+            weak_etag=record.weak_etag or None,
+            content=" ".join(digests) or None,
+        )
 
     def local_path_of(self, shard: ShardRef | str) -> Path | None:
         """Return the path of a shard that does not belong to the cache; None for one that does.

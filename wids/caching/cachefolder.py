@@ -44,7 +44,14 @@ KEPT_PACKS = "[0-9a-f]" * 32 + ".table"
 _ENVIRONMENT = "WIDS_CACHE"
 _MAX_RECORD_NBYTES = 1 << 20
 _ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}
-_KINDS_IN_RECORD = {"size": int, "mtime_ns": int, "boot": str, "digests": dict, "validator": str}
+_KINDS_IN_RECORD = {
+    "size": int,
+    "mtime_ns": int,
+    "boot": str,
+    "digests": dict,
+    "validator": str,
+    "weak_etag": str,
+}
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -146,7 +153,8 @@ class Record:
         url: URL of its origin, without user and query.
         digests: Hexadecimal digests of the file, by algorithm.
         boot: Machine and boot that wrote the file; "" once the file is known to be on disk.
-        validator: ETag or date that the server sent; "" if it sent none.
+        validator: Strong ETag or date that the server sent; "" if it sent none.
+        weak_etag: Weak ETag that it sent; "" if it sent none.
     """
 
     size: int
@@ -155,6 +163,7 @@ class Record:
     digests: dict[str, str]
     boot: str
     validator: str = ""
+    weak_etag: str = ""
 
     def renewed(self, status: os.stat_result) -> Record:
         """Return a copy of the record with the date in `status`, for a copy of the file."""
@@ -249,7 +258,7 @@ class Entry:
             # does not block on a pipe.
             with os.fdopen(open_cached(self.record_path), "rb") as stream:
                 fields = json.loads(stream.read(_MAX_RECORD_NBYTES))
-            fields = {"validator": ""} | fields  # older records have none
+            fields = {"validator": "", "weak_etag": ""} | fields  # older records have none
             record = Record(**{name: fields[name] for name in Record.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -6,12 +6,14 @@ import multiprocessing
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
 from wids.base.magic import file_type
 from wids.base.progress import progress_bar
 from wids.base.shardref import ShardRef
+from wids.base.shardversion import Version
 from wids.base.urls import display_url, plain_name
 from wids.caching.cachefolder import claim_part
 from wids.errors import FetchError, IntegrityError, ShardFormatError
@@ -115,7 +117,7 @@ def download(
             progress.done(part.nbytes)
         if not compressed or keep_compressed:
             return part
-        part.begin(part.nbytes, part.validator, part.weak_etag)  # final: reserve no more
+        part.begin(replace(part.version, nbytes=part.nbytes))  # final: reserve no more
         unpacked = unpack_shard(part.path, target, store, shown)
     except BaseException:
         part.discard()
@@ -147,7 +149,7 @@ def unpack_shard(source: Path, target: Path, store: Store, shown: str) -> PartFi
     try:
         with part, source.open("rb") as stream:
             part.restart()  # a partially unpacked file cannot be resumed
-            part.begin(None, None)
+            part.begin(Version())
             head = stream.read(BLOCK_SIZE)
             kind = compression_of(head)
             # Servers and scripts may decompress a file and keep its name.
@@ -207,12 +209,13 @@ class _Progress:
         in_main_thread = threading.current_thread() is threading.main_thread()
         if self._bar is None and in_main_thread and multiprocessing.parent_process() is None:
             name = self._shown.rpartition("/")[2]
-            self._bar = progress_bar(total=part.size, desc=f"fetching {name}", unit="B", scale=True)
+            total = part.version.nbytes
+            self._bar = progress_bar(total=total, desc=f"fetching {name}", unit="B", scale=True)
         if self._bar is not None:
             self._bar.update(part.nbytes - self._bar.n)
         elif time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
-            size = part.size or "?"
+            size = part.version.nbytes or "?"
             logger.info("fetching %s: %d of %s bytes", self._shown, part.nbytes, size)
 
     def done(self, nbytes: int) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wids.base.files import parse_part_name, write_atomically
 from wids.base.hashing import hash_file
 from wids.base.locks import file_lock
+from wids.base.shardversion import Version
 from wids.base.system import lock_exclusively
 from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
-from wids.fetching.partfile import PIECE_NBYTES
+from wids.fetching.partfile import PIECE_NBYTES, STATE_SUFFIX, stated_version
 from wids.log import logger
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 _FILE = re.compile(r"([0-9a-f]{32})-.")
-_STATE_SUFFIX = ".json"  # of the file with the state of a part, beside it
 _NOTES = (".ok", ".pin")  # files about a shard, useless without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which other processes may write
 _LOCK_TIMEOUT_SECONDS = 30.0
@@ -247,14 +246,12 @@ def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
         if name is None:
             continue
         if name.is_orphaned:
-            files = [path, path.with_name(path.name + _STATE_SUFFIX)]
+            files = [path, path.with_name(path.name + STATE_SUFFIX)]
             orphans.append(CachedShard(path, status.st_size, status.st_mtime, files))
         else:
-            state = _state(path)
-            stated = 0 if state is None else state.get("size")  # without a state, no download yet
-            if not isinstance(stated, int):  # the server states none
-                stated = room_for(status.st_size)
-            reserved += max(status.st_size, min(stated, room_for(status.st_size)))
+            version, room = stated_version(path), room_for(status.st_size)
+            stated = 0 if version is None else version.nbytes  # without one, no download yet
+            reserved += max(status.st_size, room if stated is None else min(stated, room))
     return reserved, orphans
 
 
@@ -302,14 +299,13 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
     now = time.time()
     for path, status in list(_files(folder)):
         age = now - status.st_mtime
-        part = path.with_name(path.name.removesuffix(_STATE_SUFFIX))
+        part = path.with_name(path.name.removesuffix(STATE_SUFFIX))
         name = parse_part_name(part.name)
         # A partial file is kept as long as its download may continue; its state file never
         # outlives it. A record or pin is kept for a while, since a shard is published after it.
         if name is not None:
             alone = not part.exists()
-            state = _state(part) or {}
-            resumable = any(value is not None for value in state.values())
+            resumable = stated_version(part) not in {None, Version()}
             wanted = resumable and not path.with_name(name.target).exists()
             patience = max_age_seconds if wanted else 0.0
             stale = alone or age >= (patience if name.is_orphaned else _FOREIGN_SECONDS)
@@ -329,14 +325,6 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             with suppress(OSError):  # gone since it was listed
                 if entry.is_file(follow_symlinks=False):
                     yield folder / entry.name, entry.stat(follow_symlinks=False)
-
-
-def _state(part: Path) -> dict[str, Any] | None:
-    """Return the state of a download from the file beside its part, or None if unreadable."""
-    with suppress(OSError, ValueError):
-        state = json.loads(part.with_name(part.name + _STATE_SUFFIX).read_text(encoding="utf-8"))
-        return state if isinstance(state, dict) else None
-    return None
 
 
 def _turn(folder: Path) -> AbstractContextManager[None]:

@@ -39,7 +39,6 @@ from wids.caching.cachefolder import (
 )
 from wids.errors import CacheError, WidsError
 from wids.fetching.partfile import no_space
-from wids.fetching.responses import identity_of
 from wids.log import logger
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from wids.fetching.partfile import PartFile
 
 __all__ = ["Store", "folder_errors"]
-
-_MOST_VALIDATOR = 400
 
 
 class Store:
@@ -218,7 +215,8 @@ class Store:
             part.name,
             part.digests,
             boot=self._boot,
-            validator=(identity_of(part.validator, part.weak_etag) or "")[:_MOST_VALIDATOR],
+            validator=part.version.validator or "",
+            weak_etag=part.version.weak_etag or "",
         )
         if self._pin:
             entry.pin_path.touch(mode=0o600)
@@ -270,12 +268,13 @@ class Store:
         if folder != self.folder:
             bound = None
         # Before any shard is evicted, which would be in vain.
-        missing = 0 if part.size is None else part.size - part.nbytes
+        wanted = part.version.nbytes
+        missing = 0 if wanted is None else wanted - part.nbytes
         free = shutil.disk_usage(folder).free
         if free < missing and bound is not None:
             free += eviction.evictable_nbytes(folder, bound, missing)
         if free < missing:
-            raise no_space(part.path, part.size, "the disk is too full")
+            raise no_space(part.path, wanted, "the disk is too full")
         if bound is None:
             return sys.maxsize
         excess = eviction.shrink(folder, bound)

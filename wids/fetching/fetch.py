@@ -25,7 +25,6 @@ from wids.fetching.responses import (
     FileVersion,
     check_range,
     coalesce,
-    may_be_one,
     read_bounded,
     skip_known,
     whole_file,
@@ -348,24 +347,24 @@ class Fetcher:
         def receive() -> None:
             # Servers may send less than was asked for, as those do that keep files in slices.
             while len(data) < stop - start:
-                if version.validator is None:
+                if version.known.validator is None:
                     data.clear()  # the rest may be of another version
                 before = len(data)
                 with self._open(
                     url,
                     start + before,
                     stop,
-                    validator=version.validator,
+                    validator=version.known.validator,
                     check_stopped=check_stopped,
                 ) as stream:
-                    version.check(url, stream)
+                    version.check(url, stream.version)
                     check_range(url, stream, (start + before, stop))
                     for chunk in stream.chunks:
                         check_stopped()
                         if len(data) + len(chunk) > stop - start:
                             raise RangesNotServedError(whole_file(url))
                         data.extend(chunk)
-                on = version.validator is not None and len(data) - before >= _PROGRESS_NBYTES
+                on = version.known.validator is not None and len(data) - before >= _PROGRESS_NBYTES
                 if len(data) < stop - start and not on:
                     raise AnsweredError(f"{len(data)} of {stop - start} bytes came")
 
@@ -393,20 +392,17 @@ class Fetcher:
         start = part.nbytes - len(known)
         with self._begun(url, part, start, check_stopped, in_segments) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
-            same = (stream.size, stream.validator) == (part.size, part.validator) and may_be_one(
-                part.weak_etag, stream.weak_etag
-            )
-            if stream.start != start or (known and not same):
+            if stream.start != start or (known and not stream.version.continues(part.version)):
                 part.restart()
                 known = b""
             if stream.start not in (start, 0):
                 raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
             if stream.start and not known:
                 raise ConnectionError("the server has another version of the file than before")
-            part.joined |= bool(known) and stream.validator is None
+            part.joined |= bool(known) and stream.version.validator is None
             chunk: bytes | bytearray = b""
             try:
-                part.begin(stream.size, stream.validator, stream.weak_etag)
+                part.begin(stream.version)
                 check_stopped()
                 for chunk in skip_known(stream.chunks, known):
                     part.append(chunk)
@@ -426,8 +422,8 @@ class Fetcher:
         if in_segments and stream.stop is not None:
             for segment in self._segments(url, stream, part.nbytes, check_stopped):
                 part.append(segment)
-        if stream.size is not None and part.nbytes != stream.size:
-            raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
+        if stream.version.nbytes not in {None, part.nbytes}:
+            raise ConnectionError(f"{part.nbytes} of {stream.version.nbytes} bytes came")
         return stream
 
     def _begun(
@@ -442,7 +438,7 @@ class Fetcher:
 
         def request(stop: int | None = None) -> Stream:
             return self._open(
-                url, start, stop, validator=part.validator, check_stopped=check_stopped
+                url, start, stop, validator=part.version.validator, check_stopped=check_stopped
             )
 
         if not in_segments:
@@ -453,8 +449,8 @@ class Fetcher:
             if start:
                 raise
             return request()  # a range lies outside an empty file
-        whole = stream.stop in (None, stream.size)
-        versioned = stream.size is not None and stream.validator is not None
+        whole = stream.stop in (None, stream.version.nbytes)
+        versioned = None not in (stream.version.nbytes, stream.version.validator)
         if whole or (stream.start == start and versioned):
             return stream
         stream.close()
@@ -474,8 +470,8 @@ class Fetcher:
             start: First byte.
             check_stopped: Called while bytes are waited for; its errors end the download.
         """
-        size, policy, version = first.size or 0, self.policy, FileVersion()
-        version.check(url, first)
+        size, policy, version = first.version.nbytes or 0, self.policy, FileVersion()
+        version.check(url, first.version)
         coming: deque[Future[bytearray]] = deque()
         with self._requesting(url, version, check_stopped) as request:
             while coming or start < size:

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
+from wids.base.shardversion import Version
 from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.transport import (
@@ -196,10 +197,8 @@ def _stream_of(response: Response, url: str, if_range: str | None) -> Stream:
     body = _body(response)
     return Stream(
         start=start,
-        size=size,
-        validator=validator,
+        version=Version(nbytes=size, validator=validator, weak_etag=weak_etag),
         content_type=headers.get("Content-Type", ""),
-        weak_etag=weak_etag,
         next_url=response.links.get("next", {}).get("url"),
         delimited=chunked or known,
         chunks=_decoded(body, encoding, display_url(url)) if decode else body,

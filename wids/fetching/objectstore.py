@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from wids.base.processes import BucketLibrary
+from wids.base.shardversion import Version
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
 from wids.fetching.storesettings import read_settings, settings_file
@@ -125,8 +126,7 @@ class ObjectSource:
                 result = obstore.get(store, path)
             return Stream(
                 start=result.range[0],
-                size=result.meta["size"],
-                validator=result.meta["e_tag"],
+                version=Version(nbytes=result.meta["size"], validator=result.meta["e_tag"]),
                 content_type=str(result.attributes.get("Content-Type", "")),
                 delimited=True,
                 chunks=_body(result),

@@ -6,17 +6,20 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
 from wids.base.files import flush_to_server
 from wids.base.hashing import RunningDigests
 from wids.base.shardref import ShardRef
+from wids.base.shardversion import Version
 from wids.base.urls import display_url
 from wids.errors import CacheError
 
-__all__ = ["PIECE_NBYTES", "PartFile", "no_space"]
+__all__ = ["PIECE_NBYTES", "STATE_SUFFIX", "PartFile", "no_space", "stated_version"]
 
+STATE_SUFFIX = ".json"  # of the file beside a partial file
 PIECE_NBYTES = 256 << 10  # most bytes per write; room is made before each
 _BLOCK_NBYTES = 1 << 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -25,15 +28,13 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class PartFile:
     """Partial file of a download; a context manager that closes the file and keeps it.
 
-    `<path>.json` beside it has the validator and the size that the server stated. A download
+    `<path>.json` beside it has the version that the server stated. A download
     resumes if both files exist; otherwise it starts at 0.
 
     Attributes:
         path: The file.
         nbytes: Its size so far.
-        size: Size of the whole file as the server states it, or None.
-        validator: The server's strong ETag or date for this content, or None.
-        weak_etag: The server's weak ETag for it, or None.
+        version: What the server stated of the whole file.
         expected: The shard that it becomes.
         name: Its name in messages: the URL without user and query.
         digests: Algorithm to digest of the whole; {} before `finish`.
@@ -62,15 +63,7 @@ class PartFile:
         self.name = display_url(expected.url)
         self.digests: dict[str, str] = {}
         self.joined = False
-        self.size: int | None = None
-        self.validator: str | None = None
-        self.weak_etag: str | None = None
-        with suppress(OSError, ValueError, AttributeError):
-            state = json.loads(self.state_path.read_text(encoding="utf-8"))
-            size, validator, weak_etag = map(state.get, ("size", "validator", "weak_etag"))
-            self.size = size if isinstance(size, int) else None
-            self.validator = validator if isinstance(validator, str) else None
-            self.weak_etag = weak_etag if isinstance(weak_etag, str) else None
+        self.version = stated_version(path) or Version()
         # Appended to: existing content is kept.
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
@@ -91,36 +84,29 @@ class PartFile:
             self._stream.close()
 
     @property
-    def state_path(self) -> Path:
-        """JSON file with the state, beside the partial file."""
-        return self.path.with_name(self.path.name + ".json")
-
-    @property
     def resumable(self) -> bool:
         """Whether a resumed download would notice that the file has changed on the server."""
         # Otherwise the second half could be of another version, which only a digest would show.
-        return self.validator is not None or (
-            self.size is not None and bool(self.expected.digest_to_check)
+        return self.version.validator is not None or (
+            self.version.nbytes is not None and bool(self.expected.digest_to_check)
         )
 
-    def begin(self, size: int | None, validator: str | None, weak_etag: str | None = None) -> None:
+    def begin(self, version: Version) -> None:
         """Save what the server states of the file, so that the download can resume.
 
         Raises:
             IntegrityError: The size differs from the promised one.
         """
-        if size is not None:
-            self.expected.check_size(self.name, size)
+        if version.nbytes is not None:
+            self.expected.check_size(self.name, version.nbytes)
         # Not written again at each try.
-        facts = size, validator, weak_etag
-        if facts == (self.size, self.validator, self.weak_etag) and self.state_path.exists():
+        if version == self.version and _state_path(self.path).exists():
             return
-        self.size, self.validator, self.weak_etag = facts
+        self.version = version
         # Written before the first byte, so that a killed process never leaves a part without its
         # state.
-        state = json.dumps({"size": size, "validator": validator, "weak_etag": weak_etag})
         with self._explaining_full_disk():
-            self.state_path.write_text(state, encoding="utf-8")
+            _state_path(self.path).write_text(json.dumps(asdict(version)), encoding="utf-8")
 
     def append(self, chunk: bytes | bytearray) -> None:
         """Write and hash the next bytes.
@@ -194,7 +180,7 @@ class PartFile:
 
     def discard(self) -> None:
         """Remove the file and its state."""
-        for path in (self.path, self.state_path):
+        for path in (self.path, _state_path(self.path)):
             with suppress(OSError):  # the sweep removes it after this process has ended
                 path.unlink()
 
@@ -208,8 +194,19 @@ class PartFile:
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
-            wanted = self.size or self.expected.filesize
+            wanted = self.version.nbytes or self.expected.filesize
             raise no_space(self.path, wanted, str(error.strerror)) from error
+
+
+def _state_path(path: Path) -> Path:
+    return path.with_name(path.name + STATE_SUFFIX)
+
+
+def stated_version(path: Path) -> Version | None:
+    """Return what the server stated of the file that a partial file becomes; None if unknown."""
+    with suppress(OSError, ValueError, TypeError):
+        return Version(**json.loads(_state_path(path).read_text(encoding="utf-8")))
+    return None
 
 
 def no_space(path: Path, wanted_nbytes: int | None, cause: str) -> CacheError:

@@ -8,6 +8,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING
 
+from wids.base.shardversion import Version
 from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.transport import FetchPolicy, Stream
@@ -60,8 +61,7 @@ class PipeSource:
             raise FetchError(message) from error
         return Stream(
             start=0,
-            size=None,
-            validator=None,
+            version=Version(),
             content_type="",
             delimited=True,  # by the exit status
             chunks=_output(process, url, arguments),

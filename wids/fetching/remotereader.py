@@ -85,11 +85,12 @@ class RemoteReader:
         self._next_block = 0
         self._pool = DaemonThreadPool(_MOST_AHEAD, "wids-ahead")
         self._keep(0, self._fetch(0, _UNIT))
-        if self._version.nbytes is None or self._version.validator is None:
+        known = self._version.known
+        if known.nbytes is None or known.validator is None:
             raise RangesNotServedError(
                 f"{display_url(url)}: the server states no size or no version (ETag, date) of it"
             )
-        self.nbytes: int = self._version.nbytes
+        self.nbytes: int = known.nbytes
         # These have threads, which nobody would end if this were not reached.
         self._digests = RunningDigests(algorithms)
         self._num_hashed = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from wids.base.shardversion import Version
 from wids.base.urls import display_url
 from wids.errors import FetchError, ShardChangedError
 from wids.fetching.localfile import too_large
@@ -26,8 +27,6 @@ __all__ = [
     "check_range",
     "coalesce",
     "cut",
-    "identity_of",
-    "may_be_one",
     "read_bounded",
     "skip_known",
     "whole_file",
@@ -90,105 +89,50 @@ def cut(start: int, stop: int, nbytes: int) -> list[tuple[int, int]]:
 
 
 class FileVersion:
-    """The version of a remote file that all responses must come from.
+    """The version of a remote file that all responses must come from, set by the first one.
 
-    The first response sets the version: its validator (a strong ETag, else the modification date),
-    its weak ETag and the size of the whole file. Threads may share it.
+    Threads may share it.
 
     Args:
         nbytes: Expected size of the file; None for any.
     """
 
     def __init__(self, nbytes: int | None = None) -> None:
-        self._nbytes = nbytes
+        self._expected = Version(nbytes=nbytes)
         # A dict with atomic `setdefault` rather than a lock, which a fork could copy locked.
-        self._first: dict[str, _Facts] = {}
+        self._first: dict[str, Version] = {}
 
     @property
-    def validator(self) -> str | None:
-        """Value for If-Range; None before the first response or if the server sends none."""
-        return self._first["answer"].validator if self._first else None
+    def known(self) -> Version:
+        """What the first response said; before it, the expected size alone."""
+        return self._first.get("answer", self._expected)
 
-    @property
-    def identity(self) -> str | None:
-        """Validator and weak ETag; None before the first response or if the server sends none.
-
-        Files with different identities are different; only the validator proves them equal.
-        """
-        return identity_of(*self._first["answer"][1:]) if self._first else None
-
-    @property
-    def nbytes(self) -> int | None:
-        """Size of the file; None before the first response or if the server does not say it."""
-        return self._first["answer"].nbytes if self._first else self._nbytes
-
-    def check(self, url: str, stream: Stream) -> None:
+    def check(self, url: str, found: Version) -> None:
         """Check that a response is of this version, before any of its bytes are read.
 
         Args:
             url: The file, for messages.
-            stream: The response.
+            found: What the response says.
 
         Raises:
             ShardChangedError: It is of another version than the first response, or does not have
                 the expected size.
         """
-        found = _Facts(stream.size, stream.validator, stream.weak_etag)
-        if self._first:
-            self._compare(url, found)
-        if self._nbytes is not None and found.nbytes not in (None, self._nbytes):
+        if not self._first and found.is_other(self._expected):
             raise ShardChangedError(
-                f"{display_url(url)}: expected a file of {self._nbytes} bytes, the server has one "
-                f"of {found.nbytes} bytes; make the index and the spec of the new file, and open "
-                "the dataset again"
+                f"{display_url(url)}: expected a file of {self._expected.nbytes} bytes, the server "
+                f"has one of {found.nbytes} bytes; make the index and the spec of the new file, "
+                "and open the dataset again"
             )
         # Of several first responses at once, only one sets the version.
-        self._first.setdefault("answer", found)
-        self._compare(url, found)
-
-    def _compare(self, url: str, found: _Facts) -> None:
-        first = self._first["answer"]
-        # Some servers sometimes leave out the size, or the weak ETag of a range.
-        same_size = None in (first.nbytes, found.nbytes) or first.nbytes == found.nbytes
-        same = first.validator == found.validator
-        if not (same_size and same and may_be_one(first.weak_etag, found.weak_etag)):
+        first = self._first.setdefault("answer", self._expected.joined(found))
+        if not found.continues(first):
             raise ShardChangedError(
                 f"{display_url(url)}: the file was replaced on its server while it was read: "
-                f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset again "
-                "to read the new file. If several servers behind the URL send different validators "
-                "for one file, make them agree, or download whole shards"
+                f"expected {first}, found {found}; open the dataset again to read the new file. If "
+                "several servers behind the URL send different validators for one file, make them "
+                "agree, or download whole shards"
             )
-
-
-class _Facts(NamedTuple):
-    """What a server says of a file: its size, its validator, its weak ETag."""
-
-    nbytes: int | None
-    validator: str | None
-    weak_etag: str | None
-
-
-def may_be_one(first_weak_etag: str | None, weak_etag: str | None) -> bool:
-    """Return whether two responses may be of one file, by their weak ETags if both have one.
-
-    Source:
-        RFC 9110, section 8.8.1: a weak ETag changes with what a file means.
-    """
-    return None in (first_weak_etag, weak_etag) or first_weak_etag == weak_etag
-
-
-def identity_of(validator: str | None, weak_etag: str | None) -> str | None:
-    """Return the validator and the weak ETag of a file as one text; None without both.
-
-    >>> identity_of("Sun, 22 Nov 2026 21:00:00 GMT", 'W/"a"'), identity_of(None, None)
-    ('Sun, 22 Nov 2026 21:00:00 GMT W/"a"', None)
-    """
-    return " ".join(filter(None, (validator, weak_etag))) or None
-
-
-def _describe(nbytes: int | None, validator: str | None, weak_etag: str | None) -> str:
-    size = "an unknown number of" if nbytes is None else f"{nbytes}"
-    return f"{size} bytes with the validator {identity_of(validator, weak_etag) or 'none'}"
 
 
 def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
@@ -199,9 +143,9 @@ def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
         RangesNotServedError: The response begins elsewhere.
     """
     start, stop = wanted
-    if stream.size is not None and stop > stream.size:
+    if stream.version.nbytes is not None and stop > stream.version.nbytes:
         raise BeyondEndError(
-            f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}"
+            f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.version.nbytes}"
         )
     if start and stream.start == 0:
         raise RangesNotServedError(whole_file(url))
@@ -225,15 +169,15 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
         FetchError: The stream has more than `max_nbytes`.
         ConnectionError: The stream has fewer bytes than the server stated.
     """
-    if stream.size is not None and stream.size > max_nbytes:
+    if stream.version.nbytes is not None and stream.version.nbytes > max_nbytes:
         raise FetchError(too_large(url, max_nbytes))
     data = bytearray()
     for chunk in stream.chunks:
         data += chunk
         if len(data) > max_nbytes:
             raise FetchError(too_large(url, max_nbytes))
-    if stream.size is not None and len(data) != stream.size:
-        raise AnsweredError(f"{len(data)} of {stream.size} bytes came")
+    if stream.version.nbytes is not None and len(data) != stream.version.nbytes:
+        raise AnsweredError(f"{len(data)} of {stream.version.nbytes} bytes came")
     return bytes(data)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from wids.base.shardversion import Version
     from wids.fetching.storesettings import StoreSettings
 
 __all__ = [
@@ -122,28 +123,23 @@ class Stream:
 
     Attributes:
         start: Offset of the first byte to come.
-        size: Bytes of the whole file, or None if unknown.
-        validator: Strong ETag or modification date, which identifies the version; else None.
+        version: Size, validator and weak ETag of the whole file, as far as the server says them.
         content_type: Content type stated by the server, or "".
         delimited: Whether a truncated body can be told from a whole one.
         chunks: The bytes in order, in pieces of up to about 1 MiB. Raises `ConnectionError` where
             trying again may help, `FetchError` where not.
         close: Drops the rest of the response.
         next_url: URL of the next page, if the response is one page of several.
-        weak_etag: Weak ETag, or None. Equal ones prove nothing, so that it is no validator; files
-            with different ones are different.
         stop: Offset of the end of a range; None for a response with the whole file.
     """
 
     start: int
-    size: int | None
-    validator: str | None
+    version: Version
     content_type: str
     delimited: bool
     chunks: Iterator[bytes]
     close: Callable[[], None]
     next_url: str | None = None
-    weak_etag: str | None = None
     stop: int | None = None
 
     def __enter__(self) -> Self:

@@ -312,7 +312,7 @@ def _open_local(path: Path) -> Pack:
 def _open_remote(url: str, cache_dir: Path, fetcher: Fetcher) -> Pack:
     content = _Ranged(url, fetcher, FileVersion())
     header = parse_header(bytes(content.read(0, HEADER_NBYTES)), url)
-    served = content.version.nbytes
+    served = content.version.known.nbytes
     if served not in {None, header.nbytes}:
         raise unfit(url, f"{header.nbytes} bytes by its header", f"{served}")
     if header.nbytes - header.table_start > _MOST_TABLE_NBYTES:

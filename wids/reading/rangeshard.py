@@ -290,9 +290,10 @@ class RangeShard(ReadableShard):
     @property
     def version(self) -> str | None:
         """Size and validator of the file; None before the first response or without a validator."""
-        if self.file_version.validator is None:
+        known = self.file_version.known
+        if known.validator is None:
             return None
-        return f"{self.nbytes} {self.file_version.identity}"
+        return " ".join(filter(None, (str(self.nbytes), known.validator, known.weak_etag)))
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""
@@ -306,11 +307,8 @@ class RangeShard(ReadableShard):
                 with self._noting_change():
                     result = by_range()
                     if not self._served:
-                        self._require(
-                            Version.of_index(
-                                self.index.digest, validator=self.file_version.identity
-                            )
-                        )
+                        served = self.file_version.known
+                        self._require(Version.of_index(self.index.digest).joined(served))
                         self._served = True
             except (RangesNotServedError, UnprovenFieldError) as error:
                 warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
@@ -345,16 +343,16 @@ class RangeShard(ReadableShard):
         check_part(display_url(self.url), extension, wanted.size, start, stop)
         # Headers are fetched with the first part, since they show which field it belongs to.
         headers = (wanted.start, wanted.offset)
-        version = self.file_version
+        version, validator = self.file_version, self.file_version.known.validator
         body = (wanted.offset + start, wanted.offset + stop)
-        if version.validator is not None and (local_index, extension) in self._headed:
+        if validator is not None and (local_index, extension) in self._headed:
             (part,) = self._fetcher.read_ranges(self.url, [body], version=version)
             return part
-        if version.validator is None or local_index not in self._proven:
+        if validator is None or local_index not in self._proven:
             # Callers of parts list the other fields, whose headers are therefore checked, too.
             self._prove(list(pieces.values()))
         head, part = self._fetcher.read_ranges(self.url, [headers, body], version=version)
-        if version.validator is None:
+        if version.known.validator is None:
             # Without a validator, two responses may be of different files; one has to cover both.
             whole = (wanted.start, body[1])
             if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
@@ -386,7 +384,7 @@ class RangeShard(ReadableShard):
     ) -> LocatedSample:
         """Return where some fields of a sample lie, or the first bytes of each."""
         # Without a validator, the next response may be of another file.
-        proven = self.file_version.validator is not None and local_index in self._proven
+        proven = self.file_version.known.validator is not None and local_index in self._proven
         pieces = self._proof.sample(local_index, fields, proven=proven)
         if most_nbytes is not None:
             pieces = [
