@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from wids.base.shardversion import Version
     from wids.fetching.partfile import PartFile
     from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import Stream
@@ -99,7 +100,6 @@ class Fetcher:
         self.allow_pipe = allow_pipe
         # By process id: a forked child must use no connections, threads and locks of its parent.
         self._of_processes: dict[int, _Client] = {}
-        self._closings = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_of_processes": {}}
@@ -115,16 +115,16 @@ class Fetcher:
         """
         for scheme in {scheme_of(url) for url in urls if not is_local(url)}:
             with suppress(FetchError):
-                self._source(f"{scheme}://host/path")
+                self._client.source(f"{scheme}://host/path")
 
     def close(self) -> None:
         """Close the connections of this process; the next use makes new ones.
 
         What other threads are fetching meanwhile fails with a `FetchError`.
         """
-        self._closings += 1  # first, so that a thread that loses its connection knows why
         client = self._of_processes.pop(os.getpid(), None)
         if client is not None:
+            client.closed = True  # first, so that a thread that loses its connection knows why
             client.pool.close()
             for source in client.sources.values():
                 source.close()
@@ -136,12 +136,13 @@ class Fetcher:
             FetchError: The server refuses, all tries failed, or the document is larger than
                 `max_nbytes`.
         """
+        call = _Call(self._client, url)
 
         def read_once() -> bytes:
-            with self._open(url) as stream:
+            with call.open() as stream:
                 return read_bounded(url, stream, max_nbytes)
 
-        return self._tried(url, read_once, lambda: 0)
+        return call.tried(read_once)
 
     def list_folder(self, url: str) -> Listing:
         """List all files in a folder of a bucket or of a repository of the hub.
@@ -154,21 +155,22 @@ class Fetcher:
             FetchError: Its scheme has no listings, the server refuses or lists more than
                 `policy.most_listed` files, or all tries failed.
         """
-        source = self._source(url)
+        call = _Call(self._client, url)
+        source = call.source
         if not isinstance(source, Lister):
             raise FetchError(
                 f"{display_url(url)}: a server of {scheme_of(url)}: URLs cannot be asked which "
                 "files it has; name a spec, or the shards, such as train-{000..146}.tar"
             )
-        folder = self._tried(url, lambda: source.pin(url), lambda: 0)
+        folder = call.tried(lambda: source.pin(url))
         listing = Listing(folder, self.policy.most_listed)
 
         def read_on() -> None:
-            with self._connection(url):
+            with call.connection():
                 listing.read(source)
 
         # A page is progress, like many bytes.
-        self._tried(url, read_on, lambda: listing.num_pages * _PROGRESS_NBYTES)
+        call.tried(read_on, lambda: listing.num_pages * _PROGRESS_NBYTES)
         return listing
 
     def sink(self, url: str) -> Sink:
@@ -181,7 +183,7 @@ class Fetcher:
         Traceback (most recent call last):
         wids.errors.FetchError: https://host/sets/: files can be put into folders and ...
         """
-        source = self._source(url)
+        source = self._client.source(url)
         tool = _UPLOADED_BY.get(scheme_of(url))
         if tool is not None or not isinstance(source, Sink):
             raise FetchError(
@@ -201,13 +203,13 @@ class Fetcher:
         Raises:
             FetchError: No file can be put there, the server refuses, or all tries failed.
         """
-        sink = self.sink(url)
+        sink, call = self.sink(url), _Call(self._client, url)
 
         def put_once() -> None:
-            with self._connection(url):
+            with call.connection():
                 sink.put(url, file)
 
-        self._tried(url, put_once, lambda: 0)
+        call.tried(put_once)
 
     def download(
         self,
@@ -230,12 +232,13 @@ class Fetcher:
             IntegrityError: The size is not the promised one.
             CacheError: The disk is full.
         """
+        call = _Call(self._client, url, check_stopped)
         in_segments, reached = self.policy.connections > 1, part.nbytes
 
         def receive() -> Stream:
             nonlocal in_segments
             try:
-                return self._receive(url, part, check_stopped, in_segments)
+                return call.receive(part, in_segments)
             except (ChangedError, RangesNotServedError, ShardChangedError) as error:
                 part.restart()
                 in_segments = False  # several replicas disagree; one response is of one of them
@@ -253,7 +256,7 @@ class Fetcher:
             reached = max(reached, part.nbytes)
             return reached
 
-        return self._tried(url, receive, progress, check_stopped)
+        return call.tried(receive, progress)
 
     def read_ranges(
         self,
@@ -284,7 +287,7 @@ class Fetcher:
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         found = [b""] * len(ranges)
-        with self._requesting(url, version or FileVersion()) as request:
+        with _Call(self._client, url).requesting(version or FileVersion()) as request:
             bodies = [request(span.start, span.stop) for span in spans]
             for span, body in zip(spans, bodies, strict=True):
                 data = result_of(body)
@@ -292,29 +295,6 @@ class Fetcher:
                     start, stop = ranges[number]
                     found[number] = bytes(memoryview(data)[start - span.start : stop - span.start])
         return found
-
-    @contextmanager
-    def _requesting(
-        self, url: str, version: FileVersion, check_stopped: Callable[[], None] = lambda: None
-    ) -> Iterator[Callable[[int, int], Future[bytearray]]]:
-        """Context with a function that requests a range in another thread.
-
-        What has not come at the end of the context is dropped.
-        """
-        self._source(url)  # before the threads start, which would each create one
-        pool, ended = self._client.pool, threading.Event()
-        check_open = self._checker(url, check_stopped)
-
-        def check_wanted() -> None:
-            check_open()
-            if ended.is_set():
-                raise FetchError(f"{display_url(url)}: stopped, since it is no longer needed")
-
-        read = partial(self.read_range, url, version=version, check_stopped=check_wanted)
-        try:
-            yield partial(pool.submit, read)
-        finally:
-            ended.set()
 
     def read_range(
         self,
@@ -341,26 +321,193 @@ class Fetcher:
             ShardChangedError: The server has another version of the file, of another size perhaps.
             FetchError: The server refuses, or all tries failed.
         """
-        check_stopped()
+        return _Call(self._client, url, check_stopped).read_range(version, start, stop)
+
+    @property
+    def _client(self) -> _Client:
+        pid = os.getpid()
+        client = self._of_processes.get(pid)
+        if client is None:
+            # `setdefault` is atomic; a lock could be copied locked by a fork.
+            client = self._of_processes.setdefault(pid, _Client(self.policy, self.allow_pipe))
+        return client
+
+
+class _Client:
+    """What a fetcher has in one process: sources, threads, connections.
+
+    Args:
+        policy: Number of connections to each host, and of threads that request ranges; bound of
+            requests a second.
+        allow_pipe: Whether `pipe:` URLs may start commands.
+
+    Attributes:
+        policy: As given.
+        closed: Whether the fetcher was closed since.
+        sources: Source of each scheme.
+        pool: Threads that request ranges, a connection each. They are kept, since new threads and
+            connections take longer than a small range.
+    """
+
+    def __init__(self, policy: FetchPolicy, allow_pipe: bool) -> None:
+        self.policy = policy
+        self.closed = False
+        self.sources: dict[str, Source] = {}
+        self.pool = DaemonThreadPool(policy.connections, "wids-ranges")
+        self._allow_pipe = allow_pipe
+        self._hosts: dict[str, tuple[threading.Semaphore, RequestTurns | None]] = {}
+
+    def access_to(self, url: str) -> tuple[threading.Semaphore, RequestTurns | None]:
+        """Return the free connections to the host of a URL, and the turns if there is a bound."""
+        host = "/".join(url.split("/", 3)[:3])
+        found = self._hosts.get(host)
+        if found is None:
+            rate = self.policy.requests_per_second
+            turns = None if rate is None else RequestTurns(host, rate)
+            made = threading.Semaphore(self.policy.connections), turns
+            found = self._hosts.setdefault(host, made)
+        return found
+
+    def source(self, url: str) -> Source:
+        """Return the source of a URL.
+
+        Raises:
+            FetchError: There is none.
+        """
+        check_url(url)
+        scheme = scheme_of(url)
+        if scheme in self.sources:
+            return self.sources[scheme]
+        if not scheme:
+            raise FetchError(
+                f"{display_url(url)}: is a URL without a host or bucket; expected one such as "
+                "s3://bucket/train.json or https://host/train.json"
+            )
+        if scheme not in _SOURCES:
+            known = ", ".join([*_SOURCES, "file"])
+            raise FetchError(f"{display_url(url)}: cannot fetch {scheme}: URLs; known are {known}")
+        if scheme == "pipe" and not self._allow_pipe:
+            raise FetchError(
+                f"{display_url(url)}: commands run only with allow_pipe=True, in a program"
+            )
+        made = _SOURCES[scheme](self.policy)
+        # Threads that create a source at the same time must all use the same one, or the
+        # connections of the others would never be closed.
+        source = self.sources.setdefault(scheme, made)
+        if source is not made:
+            made.close()
+        return source
+
+
+class _Call:
+    """One call of a fetcher for one URL: its requests and tries, and what ends them.
+
+    Args:
+        client: What the fetcher has in this process.
+        url: The URL.
+        check_stopped: Called while bytes are waited for and between two tries; may raise to stop.
+
+    Attributes:
+        source: Source of the URL.
+    """
+
+    def __init__(
+        self, client: _Client, url: str, check_stopped: Callable[[], None] = lambda: None
+    ) -> None:
+        self.source = client.source(url)
+        self._client = client
+        self._url = url
+        self._check_stopped = check_stopped
+
+    def check(self) -> None:
+        """Raise if the call was stopped, or the fetcher closed."""
+        if self._client.closed:
+            raise FetchError(
+                f"{display_url(self._url)}: its connections were closed while it was fetched; call "
+                "close() after the last reading thread"
+            )
+        self._check_stopped()
+
+    def tried(self, attempt: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
+        """Repeat an attempt and return its result; raise after a final error or many failures.
+
+        Args:
+            attempt: What is repeated after a `ConnectionError` or `TimeoutError`.
+            progress: Returns the number of bytes that came. A try that received some does not
+                count, since a large file takes many on a bad line.
+        """
+        policy = self._client.policy
+        failures = refusals = 0
+        while True:
+            before = progress()
+            try:
+                return attempt()
+            except (ConnectionError, TimeoutError) as error:
+                self.check()
+                if progress() - before >= _PROGRESS_NBYTES:
+                    failures = refusals = 0
+                limited = isinstance(error, ServerBusyError) and error.limited
+                failures, refusals = failures + (not limited), refusals + limited
+                shown, tries = display_url(self._url), failures + refusals
+                if failures >= policy.attempts or refusals >= policy.limited_attempts:
+                    message = f"{shown}: gave up after {tries} attempts; the last: {error}"
+                    raise FetchError(message) from error
+                seconds = policy.wait_seconds(tries, getattr(error, "retry_after_seconds", None))
+                logger.warning("%s: %s; trying again in %.1f s", shown, error, seconds)
+            # The wait is outside the handler, which would keep the error and its connection alive.
+            self._sleep(seconds)
+
+    def _sleep(self, seconds: float) -> None:
+        while seconds > 0:
+            self.check()
+            time.sleep(min(seconds, _POLL_SECONDS))
+            seconds -= _POLL_SECONDS
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """Have a connection to the host of the URL, and a turn, while the `with` block runs."""
+        free, turns = self._client.access_to(self._url)
+        while not free.acquire(timeout=_POLL_SECONDS):
+            self.check()
+        try:
+            if turns is not None:
+                self._sleep(turns.take() - time.monotonic())
+            yield
+        finally:
+            free.release()
+
+    def open(
+        self, start: int = 0, stop: int | None = None, *, validator: str | None = None
+    ) -> Stream:
+        """Request bytes as `Source.open`, once a connection to the host is free.
+
+        The connection is free again when the stream is closed. A thread that holds one must not
+        open another stream.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self.connection())
+            stream = self.source.open(self._url, start, stop, validator=validator)
+            stack.callback(stream.close)
+            return replace(stream, close=stack.pop_all().close)
+
+    def read_range(self, version: FileVersion, start: int, stop: int) -> bytearray:
+        """Return the bytes `[start, stop)`, as `Fetcher.read_range` does."""
+        self.check()
+        url = self._url
         data = bytearray()  # it grows with the bytes that come, since a number read may be wrong
 
         def receive() -> None:
             # Servers may send less than was asked for, as those do that keep files in slices.
             while len(data) < stop - start:
-                if version.known.validator is None:
+                validator = version.known.validator
+                if validator is None:
                     data.clear()  # the rest may be of another version
                 before = len(data)
-                with self._open(
-                    url,
-                    start + before,
-                    stop,
-                    validator=version.known.validator,
-                    check_stopped=check_stopped,
-                ) as stream:
+                with self.open(start + before, stop, validator=validator) as stream:
                     version.check(url, stream.version)
                     check_range(url, stream, (start + before, stop))
                     for chunk in stream.chunks:
-                        check_stopped()
+                        self.check()
                         if len(data) + len(chunk) > stop - start:
                             raise RangesNotServedError(whole_file(url))
                         data.extend(chunk)
@@ -369,7 +516,7 @@ class Fetcher:
                     raise AnsweredError(f"{len(data)} of {stop - start} bytes came")
 
         try:
-            self._tried(url, receive, lambda: len(data), check_stopped)
+            self.tried(receive, lambda: len(data))
         except ChangedError as error:
             raise BeyondEndError(
                 f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}; if it was "
@@ -377,20 +524,38 @@ class Fetcher:
             ) from error
         return data
 
-    def _receive(
-        self,
-        url: str,
-        part: PartFile,
-        check_stopped: Callable[[], None],
-        in_segments: bool,
-    ) -> Stream:
-        """Receive what is missing of a file; return the first response, closed."""
+    @contextmanager
+    def requesting(self, version: FileVersion) -> Iterator[Callable[[int, int], Future[bytearray]]]:
+        """Context with a function that requests a range in another thread.
+
+        What has not come at the end of the context is dropped.
+        """
+        ended = threading.Event()
+
+        def check_wanted() -> None:
+            self._check_stopped()
+            if ended.is_set():
+                raise FetchError(f"{display_url(self._url)}: stopped, since it is no longer needed")
+
+        wanted = _Call(self._client, self._url, check_wanted)
+        try:
+            yield partial(self._client.pool.submit, wanted.read_range, version)
+        finally:
+            ended.set()
+
+    def receive(self, part: PartFile, in_segments: bool) -> Stream:
+        """Receive what is missing of a file; return the first response, closed.
+
+        Args:
+            part: What was received of it before, and grows.
+            in_segments: Whether the rest may come over several connections.
+        """
         # Resuming is safe only if a changed file would be noticed.
         if not part.resumable:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
-        with self._begun(url, part, start, check_stopped, in_segments) as stream:
+        with self._begun(part, start, in_segments) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
             if stream.start != start or (known and not stream.version.continues(part.version)):
                 part.restart()
@@ -403,10 +568,10 @@ class Fetcher:
             chunk: bytes | bytearray = b""
             try:
                 part.begin(stream.version)
-                check_stopped()
+                self.check()
                 for chunk in skip_known(stream.chunks, known):
                     part.append(chunk)
-                    check_stopped()
+                    self.check()
             except ShardChangedError:  # from one of the other connections
                 raise
             except IntegrityError as error:
@@ -420,60 +585,44 @@ class Fetcher:
                     f"begins with {head[:_SHOWN_NBYTES]!r}"
                 ) from None
         if in_segments and stream.stop is not None:
-            for segment in self._segments(url, stream, part.nbytes, check_stopped):
+            for segment in self._segments(stream.version, part.nbytes):
                 part.append(segment)
         if stream.version.nbytes not in {None, part.nbytes}:
             raise ConnectionError(f"{part.nbytes} of {stream.version.nbytes} bytes came")
         return stream
 
-    def _begun(
-        self,
-        url: str,
-        part: PartFile,
-        start: int,
-        check_stopped: Callable[[], None],
-        in_segments: bool,
-    ) -> Stream:
+    def _begun(self, part: PartFile, start: int, in_segments: bool) -> Stream:
         """Request a file from `start` on, or only its next bytes if segments may follow them."""
+        validator = part.version.validator
+        if in_segments:
+            stop = start + min(_FIRST_NBYTES, self._client.policy.segment_nbytes)
+            try:
+                stream = self.open(start, stop, validator=validator)
+            except ChangedError:  # a range lies outside an empty file
+                if start:
+                    raise
+            else:
+                whole = stream.stop in (None, stream.version.nbytes)
+                versioned = None not in (stream.version.nbytes, stream.version.validator)
+                if whole or (stream.start == start and versioned):
+                    return stream
+                stream.close()
+        return self.open(start, validator=validator)
 
-        def request(stop: int | None = None) -> Stream:
-            return self._open(
-                url, start, stop, validator=part.version.validator, check_stopped=check_stopped
-            )
-
-        if not in_segments:
-            return request()
-        try:
-            stream = request(start + min(_FIRST_NBYTES, self.policy.segment_nbytes))
-        except ChangedError:
-            if start:
-                raise
-            return request()  # a range lies outside an empty file
-        whole = stream.stop in (None, stream.version.nbytes)
-        versioned = None not in (stream.version.nbytes, stream.version.validator)
-        if whole or (stream.start == start and versioned):
-            return stream
-        stream.close()
-        return request()
-
-    def _segments(
-        self, url: str, first: Stream, start: int, check_stopped: Callable[[], None]
-    ) -> Iterator[bytearray]:
+    def _segments(self, first: Version, start: int) -> Iterator[bytearray]:
         """Yield the bytes of a file from `start` on, over all connections to its host.
 
         From a server that gives each connection 5 MB/s, four shards of 20 MB came 2.8 times as fast
         as over one; over a line of 40 MB/s that all share, 1.1 times.
 
         Args:
-            url: The file.
-            first: A response, which says the version and the size of the file.
+            first: What the first response says of the file, such as its size.
             start: First byte.
-            check_stopped: Called while bytes are waited for; its errors end the download.
         """
-        size, policy, version = first.version.nbytes or 0, self.policy, FileVersion()
-        version.check(url, first.version)
+        size, policy, version = first.nbytes or 0, self._client.policy, FileVersion()
+        version.check(self._url, first)
         coming: deque[Future[bytearray]] = deque()
-        with self._requesting(url, version, check_stopped) as request:
+        with self.requesting(version) as request:
             while coming or start < size:
                 # As many at once as there are connections, so that no more wait in memory.
                 while start < size and len(coming) < policy.connections:
@@ -482,163 +631,9 @@ class Fetcher:
                     coming.append(request(start, stop))
                     start = stop
                 while not coming[0].done():
-                    check_stopped()
+                    self.check()
                     wait([coming[0]], _POLL_SECONDS)
                 yield coming.popleft().result()
-
-    def _tried(
-        self,
-        url: str,
-        attempt: Callable[[], T],
-        progress: Callable[[], int],
-        check_stopped: Callable[[], None] = lambda: None,
-    ) -> T:
-        """Repeat an attempt and return its result; raise after a final error or many failures."""
-        failures = refusals = 0
-        check_open = self._checker(url, check_stopped)
-
-        while True:
-            before = progress()
-            try:
-                return attempt()
-            except (ConnectionError, TimeoutError) as error:
-                check_open()
-                # A try that received data does not count: a large file takes many on a bad line.
-                if progress() - before >= _PROGRESS_NBYTES:
-                    failures = refusals = 0
-                limited = isinstance(error, ServerBusyError) and error.limited
-                failures, refusals = failures + (not limited), refusals + limited
-                shown, tries = display_url(url), failures + refusals
-                policy = self.policy
-                if failures >= policy.attempts or refusals >= policy.limited_attempts:
-                    message = f"{shown}: gave up after {tries} attempts; the last: {error}"
-                    raise FetchError(message) from error
-                seconds = policy.wait_seconds(tries, getattr(error, "retry_after_seconds", None))
-                logger.warning("%s: %s; trying again in %.1f s", shown, error, seconds)
-            # The wait is outside the handler, which would keep the error and its connection alive.
-            _sleep(seconds, check_open)
-
-    def _checker(self, url: str, check_stopped: Callable[[], None]) -> Callable[[], None]:
-        """Return `check_stopped`, preceded by a check that `close` was not called meanwhile."""
-        closings = self._closings
-
-        def check_open() -> None:
-            if self._closings != closings:
-                raise FetchError(
-                    f"{display_url(url)}: its connections were closed while it was fetched; call "
-                    "close() after the last reading thread"
-                )
-            check_stopped()
-
-        return check_open
-
-    def _open(
-        self,
-        url: str,
-        start: int = 0,
-        stop: int | None = None,
-        *,
-        validator: str | None = None,
-        check_stopped: Callable[[], None] = lambda: None,
-    ) -> Stream:
-        """Request bytes as `Source.open`, once a connection to the host is free.
-
-        The connection is free again when the stream is closed. A thread that holds one must not
-        open another stream.
-        """
-        with ExitStack() as stack:
-            stack.enter_context(self._connection(url, check_stopped))
-            stream = self._source(url).open(url, start, stop, validator=validator)
-            stack.callback(stream.close)
-            return replace(stream, close=stack.pop_all().close)
-
-    @contextmanager
-    def _connection(
-        self, url: str, check_stopped: Callable[[], None] = lambda: None
-    ) -> Iterator[None]:
-        """Have a connection to the host of a URL, and a turn, while the `with` block runs."""
-        free, turns = self._client.access_to(url)
-        check_open = self._checker(url, check_stopped)
-        while not free.acquire(timeout=_POLL_SECONDS):
-            check_open()
-        try:
-            if turns is not None:
-                _sleep(turns.take() - time.monotonic(), check_open)
-            yield
-        finally:
-            free.release()
-
-    @property
-    def _client(self) -> _Client:
-        pid = os.getpid()
-        client = self._of_processes.get(pid)
-        # `setdefault` is atomic; a lock could be copied locked by a fork.
-        return client or self._of_processes.setdefault(pid, _Client(self.policy))
-
-    def _source(self, url: str) -> Source:
-        check_url(url)
-        scheme = scheme_of(url)
-        sources = self._client.sources
-        if scheme in sources:
-            return sources[scheme]
-        if not scheme:
-            raise FetchError(
-                f"{display_url(url)}: is a URL without a host or bucket; expected one such as "
-                "s3://bucket/train.json or https://host/train.json"
-            )
-        if scheme not in _SOURCES:
-            known = ", ".join([*_SOURCES, "file"])
-            raise FetchError(f"{display_url(url)}: cannot fetch {scheme}: URLs; known are {known}")
-        if scheme == "pipe" and not self.allow_pipe:
-            raise FetchError(
-                f"{display_url(url)}: commands run only with allow_pipe=True, in a program"
-            )
-        made = _SOURCES[scheme](self.policy)
-        # Threads that create a source at the same time must all use the same one, or the
-        # connections of the others would never be closed.
-        source = sources.setdefault(scheme, made)
-        if source is not made:
-            made.close()
-        return source
-
-
-class _Client:
-    """What a fetcher has in one process: sources, threads, connections.
-
-    Args:
-        policy: Number of connections to each host, and of threads that request ranges; bound of
-            requests a second.
-
-    Attributes:
-        sources: Source of each scheme.
-        pool: Threads that request ranges, a connection each. They are kept, since new threads and
-            connections take longer than a small range.
-    """
-
-    def __init__(self, policy: FetchPolicy) -> None:
-        self.sources: dict[str, Source] = {}
-        self.pool = DaemonThreadPool(policy.connections, "wids-ranges")
-        self._policy = policy
-        self._hosts: dict[str, tuple[threading.Semaphore, RequestTurns | None]] = {}
-
-    def access_to(self, url: str) -> tuple[threading.Semaphore, RequestTurns | None]:
-        """Return the free connections to the host of a URL, and the turns if there is a bound."""
-        host = "/".join(url.split("/", 3)[:3])
-        found = self._hosts.get(host)
-        if found is None:
-            rate = self._policy.requests_per_second
-            turns = None if rate is None else RequestTurns(host, rate)
-            made = threading.Semaphore(self._policy.connections), turns
-            found = self._hosts.setdefault(host, made)
-        return found
-
-
-def _sleep(seconds: float, check_open: Callable[[], None]) -> None:
-    """Sleep for a time; what `check_open` raises ends it."""
-    while seconds > 0:
-        check_open()
-        time.sleep(min(seconds, _POLL_SECONDS))
-        seconds -= _POLL_SECONDS
 
 
 def open_url(url: str, store: StoreSettings | None = None) -> bytes:
