@@ -34,8 +34,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Most bytes read into memory to verify a part; for more, fetching the shard is cheaper.
-_MOST_BEFORE_PART_NBYTES = 16 << 20
 # Requests wait for the server, not for the processor; more of them would only load the server.
 MOST_SHARDS_AT_ONCE = 8
 
@@ -352,17 +350,11 @@ class RangeShard(ReadableShard):
             # Callers of parts list the other fields, whose headers are therefore checked, too.
             self._prove(list(pieces.values()))
         head, part = self._fetcher.read_ranges(self.url, [headers, body], version=version)
-        if version.known.validator is None:
-            # Without a validator, two responses may be of different files; one has to cover both.
-            whole = (wanted.start, body[1])
-            if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
-                raise UnprovenFieldError(
-                    f"{display_url(self.url)}: the server sends no ETag and no date, so a part of "
-                    f"{extension!r} can only be read with the "
-                    f"{wanted.offset + start - wanted.start} bytes before it"
-                )
-            (block,) = self._fetcher.read_ranges(self.url, [whole], version=version)
-            head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
+        if version.known.validator is None:  # the two may be of different files
+            raise UnprovenFieldError(
+                f"{display_url(self.url)}: the server sends no ETag and no date, so no part of a "
+                "field can be read by itself"
+            )
         self._proof.check(wanted, head)
         self._proven.add(local_index)
         self._headed.add((local_index, extension))
