@@ -67,6 +67,11 @@ def test_an_endless_document_is_refused(
         ("http://", "http"),
         ("file://elsewhere/a.tar", "a file of this machine"),
         ("http://[::1/a", "http"),
+        ("hf://buckets/me/birds/a.tar", "S3 gateway"),
+        *(
+            (url, "hf://datasets/<owner>/<name>/<path>")
+            for url in ("hf://datasets/me/birds", "hf://datasets/me", "hf://")
+        ),
     ],
 )
 def test_urls_that_cannot_be_fetched(url: str, message: str) -> None:
@@ -305,19 +310,6 @@ def test_the_hub_token_is_found_in_its_file(
     shard_server.put("me/model/resolve/main/a.tar", b"data")
     assert fetcher.read("hf://me/model/a.tar") == b"data"
     assert shard_server.requests[0].headers["Authorization"] == "Bearer from_file"
-
-
-def test_a_bucket_of_the_hub_is_refused_at_once() -> None:
-    """`hf://buckets/` is not taken for a model, and the error says what works."""
-    with pytest.raises(FetchError, match="S3 gateway"):
-        Fetcher().read("hf://buckets/me/birds/a.tar")
-
-
-@pytest.mark.parametrize("url", ["hf://datasets/me/birds", "hf://datasets/me", "hf://"])
-def test_a_hub_url_names_a_file(fetcher: Fetcher, url: str) -> None:
-    """The error for a URL without repository or file shows the expected form."""
-    with pytest.raises(FetchError, match="hf://datasets/<owner>/<name>/<path>"):
-        fetcher.read(url)
 
 
 # Redirects, credentials, proxies

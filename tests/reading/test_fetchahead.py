@@ -35,15 +35,19 @@ def remote(shard_server: ShardServer, tmp_path: Path) -> Iterator[OpenRemote]:
     """Serve shards; returns what opens a dataset of so many of them, closed in the end."""
     opened: list[ShardList] = []
 
-    def open_remote(count: int = 8, room: float | None = None, **options: Any) -> ShardList:
-        """Open `count` shards with room for so many of them."""
-        rows = [
-            (shard_server.put(f"{number}.tar", tar_of(NSAMPLES, seed=number)), NSAMPLES)
-            for number in range(count)
-        ]
+    def open_remote(
+        count: int = 8, room: float | None = None, *, sized: bool = False, **options: Any
+    ) -> ShardList:
+        """Open `count` shards with room for so many of them, maybe with sizes and digests."""
+        rows = []
+        for number in range(count):
+            shard = tar_of(NSAMPLES, seed=number)
+            row = {"url": shard_server.put(f"{number}.tar", shard), "nsamples": NSAMPLES}
+            promised = {"filesize": len(shard), "md5sum": hashlib.md5(shard).hexdigest()}
+            rows.append(row | promised if sized else row)
         bound = None if room is None else int(room * CACHED_NBYTES) + MARGIN_NBYTES
         options = {"cache_dir": tmp_path / "cache", "transformations": "bytes", **options}
-        opened.append(ShardList(rows, cache_size=bound, **options))
+        opened.append(ShardList(rows, **{"cache_size": bound, **options}))
         return opened[-1]
 
     yield open_remote
@@ -306,26 +310,6 @@ def test_ranks_of_a_machine_share_what_came(
 MIXED = 6
 
 
-@pytest.fixture
-def open_mixed(shard_server: ShardServer, tmp_path: Path) -> Iterator[OpenRemote]:
-    """Returns what opens six shards with sizes and digests, under a bound of so many bytes."""
-    rows = []
-    for number in range(MIXED):
-        shard = tar_of(NSAMPLES, seed=number)
-        row = {"url": shard_server.put(f"{number}.tar", shard), "nsamples": NSAMPLES}
-        rows.append(row | {"filesize": len(shard), "md5sum": hashlib.md5(shard).hexdigest()})
-    opened: list[ShardList] = []
-
-    def open_mixed(cache_size: int, **options: Any) -> ShardList:
-        options = {"cache_dir": tmp_path / "cache", "transformations": "bytes", **options}
-        opened.append(ShardList(rows, cache_size=cache_size, **options))
-        return opened[-1]
-
-    yield open_mixed
-    for dataset in opened:
-        dataset.close()
-
-
 def expected_bytes(index: int) -> bytes:
     """Return the field of a sample, cut out of the tar by its offset."""
     number, local_index = divmod(index, NSAMPLES)
@@ -333,9 +317,10 @@ def expected_bytes(index: int) -> bytes:
     return tar_of(NSAMPLES, seed=number)[start : start + 2000]
 
 
-def test_a_bound_too_small_for_what_is_mixed_is_warned_of(open_mixed: OpenRemote) -> None:
+def test_a_bound_too_small_for_what_is_mixed_is_warned_of(remote: OpenRemote) -> None:
     """A warning before the first sample names a sufficient bound and interleave."""
-    dataset = open_mixed(4 * CACHED_NBYTES)
+    open_mixed = partial(remote, MIXED, sized=True)
+    dataset = open_mixed(cache_size=4 * CACHED_NBYTES)
     sampler = wids.ShardListSampler(dataset, interleave=MIXED)
     with pytest.warns(UserWarning, match="are evicted while they are in use") as caught:
         dataset.fetch_ahead(sampler)
@@ -344,19 +329,19 @@ def test_a_bound_too_small_for_what_is_mixed_is_warned_of(open_mixed: OpenRemote
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dataset.fetch_ahead(wids.ShardListSampler(dataset, interleave=int(fitting)))
-        roomy = open_mixed(int(bound))
+        roomy = open_mixed(cache_size=int(bound))
         roomy.fetch_ahead(wids.ShardListSampler(roomy, interleave=MIXED))
-        kept = open_mixed(4 * CACHED_NBYTES, keep=True)
+        kept = open_mixed(cache_size=4 * CACHED_NBYTES, keep=True)
         kept.fetch_ahead(wids.ShardListSampler(kept, interleave=MIXED))
 
 
 @pytest.mark.parametrize("interleave", [4, MIXED])
 def test_epochs_under_a_bound_that_is_too_small_are_exact(
-    open_mixed: OpenRemote, interleave: int
+    remote: OpenRemote, interleave: int
 ) -> None:
     """With a bound that is too small, every sample is read once and right."""
     bound = 3 * CACHED_NBYTES + MARGIN_NBYTES
-    dataset = open_mixed(bound)
+    dataset = remote(MIXED, sized=True, cache_size=bound)
     sampler = wids.ShardListSampler(dataset, seed=3, interleave=interleave)
     with pytest.warns(UserWarning, match="cache_size"):
         dataset.fetch_ahead(sampler)

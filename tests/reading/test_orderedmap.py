@@ -6,32 +6,8 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wids.reading.orderedmap import OrderedMap
-
-
-@given(st.lists(st.integers()), st.integers(1, 4), st.integers(1, 8))
-def test_results_are_those_of_map(tasks: list[int], num_threads: int, ahead: int) -> None:
-    """Results are in the order of the tasks for any number of threads."""
-    results = OrderedMap(str, iter(tasks), num_threads=num_threads, ahead=ahead)
-    assert list(results) == list(map(str, tasks))
-
-
-@given(st.lists(st.integers(-3, 3)), st.integers(1, 3))
-def test_an_error_stands_in_the_place_of_its_result(tasks: list[int], num_threads: int) -> None:
-    """An error replaces its result, and the other results can be read."""
-    found: list[int | str] = []
-    results = OrderedMap(lambda task: 12 // task, iter(tasks), num_threads=num_threads, ahead=3)
-    for _ in tasks:
-        try:
-            found.append(next(results))
-        except ZeroDivisionError:
-            found.append("error")
-    assert found == ["error" if task == 0 else 12 // task for task in tasks]
-    with pytest.raises(StopIteration):
-        next(results)
 
 
 def test_no_more_tasks_are_taken_than_are_wanted_ahead() -> None:

@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.interpreters import run_python
 from helpers.server import ShardServer
 from helpers.shards import write_shard
 
@@ -378,28 +376,6 @@ class Walk:
             texts = [str(each)[:8] for each in view.column(".l.txt")]
         self.told["l"].texts(texts, (how, texts))
 
-    def read_elsewhere(self) -> None:
-        """Read the samples of a view in another process."""
-        if not self.views or self.rng.random() < 0.8:
-            return
-        how, view, _ = self.rng.choice(self.views)
-        with tempfile.NamedTemporaryFile() as stream:
-            stream.write(pickle.dumps(view))
-            stream.flush()
-            code = (
-                "import pickle, sys, wids\n"
-                "try:\n"
-                "    view = pickle.load(open(sys.argv[1], 'rb'))\n"
-                "    print([s['__key__'] + str(s['.l.txt'])[3:8] for s in view])\n"
-                "except (wids.WidsError, ValueError) as error:\n"
-                "    print('refused', error)\n"
-            )
-            ended = run_python("-c", code, stream.name)
-        assert ended.returncode == 0, ended.stderr
-        if ended.stdout.startswith("refused"):
-            raise wids.ShardFormatError(ended.stdout)
-        self.told["l"].texts(eval(ended.stdout), (how, ended.stdout))
-
     def sort(self) -> None:
         """Sort by keys or numbers."""
         if self.rng.random() < 0.5:
@@ -427,15 +403,6 @@ class Walk:
         else:
             view = self.data.select_keys(wanted, missing="drop")
             self.chose("select_keys", view, lambda _, key: key in wanted, of_keys=True)
-
-    def split(self) -> None:
-        """Split by key."""
-        parts = self.data.split(a=0.5, b=0.5)
-        for name, view in parts.items():
-            for sample in view:
-                key = text_of(sample)[:3]
-                if part_of(key) != name:
-                    raise MixedError(f"{key} is in part {name}")
 
     def join(self) -> None:
         """Join the other dataset, by keys or as it lies."""
@@ -525,27 +492,10 @@ STEPS: list[Callable[[Walk], None]] = [
     Walk.gather,
     Walk.sort,
     Walk.select,
-    Walk.split,
     Walk.save,
     Walk.close,
     Walk.copy,
-    Walk.read_elsewhere,
 ]
-_PARTS: dict[str, str] = {}
-
-
-def part_of(key: str) -> str:
-    """Return the part of a key in a split, as a dataset that nobody replaces says."""
-    if not _PARTS:
-        with tempfile.TemporaryDirectory() as folder:
-            every = [f"{shard}{number:02d}" for shard in range(3) for number in range(100)]
-            shard = write_shard(Path(folder, "a.tar"), [{"__key__": k, ".cls": "1"} for k in every])
-            whole = wids.ShardListDataset([str(shard)], cache_dir=Path(folder, "cache"))
-            for name, view in whole.split(a=0.5, b=0.5).items():
-                _PARTS.update(dict.fromkeys(view.keys, name))
-    return _PARTS[key]
-
-
 _NUM_WALKS = 400 if os.environ.get("WIDS_LONG_TESTS") else 12
 
 

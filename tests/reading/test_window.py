@@ -24,23 +24,6 @@ def taken(window: Window, step: int) -> list[int]:
 ONE_BY_ONE = [Visit(shard, 10 * shard, 10 * shard + 9) for shard in range(8)]
 
 
-def test_room_is_kept_for_those_who_lag_behind() -> None:
-    """A quarter of the room stays free at each step."""
-    window = window_of(ONE_BY_ONE, room=40)
-    assert taken(window, 0) == [0, 1, 2]
-    assert taken(window, 9) == []
-    assert taken(window, 10) == [3]
-    assert taken(window, 35) == [4, 5]
-    assert list(window) == [3, 4, 5]
-
-
-def test_one_comes_ahead_if_it_fits_at_all() -> None:
-    """With room for two shards, one is taken ahead; with room for one, none."""
-    assert taken(window_of(ONE_BY_ONE, room=20), 0) == [0, 1]
-    one = window_of(ONE_BY_ONE, room=19)
-    assert (taken(one, 0), taken(one, 10)) == ([0], [1])
-
-
 def test_a_shard_too_large_for_the_room_is_passed_over() -> None:
     """A shard larger than the room is skipped."""
     sizes = {0: 10, 1: 1000, 2: 10}

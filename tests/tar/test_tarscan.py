@@ -231,6 +231,13 @@ def negative_size(content):
     return repair_checksum(block) + content[512:]
 
 
+# Lengths that do not fit, missing keys, and empty or cut values.
+PAX_BODIES = [
+    b"garbage!", b"5 a=", b"6 a=b", b"6 =bb\n", b"5 path=\n", b"07path=a\n", b"11 path=a\0\n",
+    b"8 path=\n", b"8 path=a", b"0 a=b\n",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -249,15 +256,25 @@ def negative_size(content):
             header(b"L", 3, kind=b"L") + b"long".ljust(512, b"\0") + member(b"a", b""),
             "continues after its end",
         ),
-        (repair_checksum(member(b"a", b"", prefix=b"")[:329] + b"dos" + bytes(180)), "'devmajor'"),
+        *(
+            (field(place, b"dos", header(b"a", 0)), "header field '")
+            for place in (100, 108, 116, 136, 329, 337)
+        ),
+        *((member(b"x", body, kind=b"x") + member(b"a", b""), "PAX") for body in PAX_BODIES),
+        *(
+            (pax({b"size": size}) + member(b"a", b"abc"), "decimal digits")
+            for size in (b"+1", b"1.0", b"1e3", b"0x1", b"9" * 21, b" 1")
+        ),
         (
             pax({b"linkpath": b"a"}) + member(b"K", b"b\0", kind=b"K") + header(b"c", 0, kind=b"1"),
             "a PAX link path differ",
         ),
-        (member(b"x", b"garbage!", kind=b"x") + member(b"a", b""), "PAX record"),
         (pax({b"a": b"b"}) * 17 + member(b"a", b""), "16 extended headers"),
         (header(b"x", 1 << 21, kind=b"x"), "at most 1048576 bytes"),
-        *((sized(b"a", size), "expected") for size in (b"-0000001000", b"0o000000010", b"0_10")),
+        *(
+            (sized(b"a", size), "expected")
+            for size in (b"-0000001000", b"+1", b"0o000000010", b"0_10", b"1 2", b"8", b"\x81\0")
+        ),
         *((sized(b"a", base_256(size)), "expected") for size in (-1, -512)),
         *((sized(b"a", base_256(s)), "end of the file at byte") for s in (1 << 40, (1 << 88) - 1)),
     ],
