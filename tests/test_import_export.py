@@ -12,6 +12,7 @@ from PIL import Image
 
 import wids
 from wids.base.files import host_token
+from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.importing.folders import open_image_folder
 from wids.importing.options import ImportOptions
@@ -116,7 +117,7 @@ class TestExport:
         make_shard("in/c.tar", [{"__key__": "c", ".bin": "x", ".txt": ""}])
         table = tmp_path / f"t{suffix}"
         with wids.ShardListDataset(str(tmp_path / "in")) as dataset:
-            assert export_table(dataset, table, ["cls"]) == 6
+            assert export_table(dataset, table, ["cls"], Omissions()) == 6
         found = read_table(table)
         assert [row["key"] for row in found] == ["0", "1", "2", "3", "4", "c"]
         assert [int(row[".txt size"]) for row in found] == [0, 1, 2, 3, 4, 0]

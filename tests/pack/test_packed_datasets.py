@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import subprocess
-import tarfile
 import threading
 import warnings
 from collections import Counter
@@ -404,27 +403,6 @@ def test_create_names_its_pack(folder: Path) -> None:
     moved = folder.rename(folder.with_name("moved"))
     assert contents(wids.ShardListDataset(moved / "new.json")) == EXPECTED
     assert run("info", moved / "new.wpack", "--json").stdout.count('"nsamples": 12') == 1
-
-
-def test_the_members_as_a_table(folder: Path, shard_server: ShardServer, tmp_path: Path) -> None:
-    """DuckDB's files say where each field lies, as tarfile does; no remote shard is fetched."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    url = serve(folder, shard_server, *TARS, "train.wpack")
-    for source in (folder / "train.json", url):
-        done = run("export", source, tmp_path / "members.parquet", "--members")
-        assert done.returncode == 0, done.stderr
-        rows = parquet.read_table(tmp_path / "members.parquet").to_pylist()
-        found = {(Path(row["shard"]).name, row["key"] + row["field"]): row for row in rows}
-        for name in TARS:
-            with tarfile.open(folder / name) as tar:
-                for member in tar:
-                    row = found.pop((name, member.name))
-                    assert (row["offset"], row["size"]) == (member.offset_data, member.size)
-        assert not found
-        assert [row["index"] for row in rows[::2]] == list(range(12))
-    assert not [each for each in shard_server.requests if each.path.endswith(".tar")]
-    done = run("export", folder / "train.json", tmp_path / "folder", "--members")
-    assert (done.returncode, "name a table" in done.stderr) == (1, True)
 
 
 def test_create_requests_each_header_once(

@@ -456,8 +456,8 @@ def export(args: Arguments) -> int:
         from wids.tools.packing import write_pack
         from wids.views.opening import refuse_view
 
-        if args.members or args.values or args.strict:
-            raise ValueError(f"{args.output}: a pack takes no --members, --values and --strict")
+        if args.values or args.strict:
+            raise ValueError(f"{args.output}: a pack takes no --values and --strict")
         refuse_view(
             args.spec,
             "only specs of shards can be packed; write its samples as shards (wids reshard)",
@@ -467,13 +467,9 @@ def export(args: Arguments) -> int:
         )
         return DONE
     omissions = Omissions(strict=args.strict)
-    # Of members, only the tar indexes are read.
-    remote = "range" if args.members else "whole"
-    with wids.open(args.spec, transformations=[], remote=remote, **rules) as samples:
-        count, what = export_samples(
-            samples, args.output, values=args.values, members=args.members, omissions=omissions
-        )
-    note(f"{args.output}: {count} {what}")
+    with wids.open(args.spec, transformations=[], **rules) as samples:
+        written = export_samples(samples, args.output, args.values, omissions)
+    note(f"{args.output}: {written}")
     list_omissions(omissions.lines())
     return DONE
 
@@ -488,7 +484,6 @@ def add_export(commands: Any) -> None:
             "wids export train.json files/",
             "wids export train.json train.parquet --values 'cls, json.caption as caption'",
             "wids export train.json train.wpack",
-            "wids export train.wpack members.parquet --members",
         ],
     )
     parser.add_argument("spec", metavar="SPEC")
@@ -504,11 +499,6 @@ def add_export(commands: Any) -> None:
         default=[],
         metavar="SQL",
         help="add columns to a table, such as cls or 'json.caption, length(txt) as n'",
-    )
-    parser.add_argument(
-        "--members",
-        action="store_true",
-        help="write a table with a row for each member: shard, key, field, offset, size",
     )
     add_rules(parser)
     add_strict(parser)

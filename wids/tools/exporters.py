@@ -1,4 +1,4 @@
-"""Export of a dataset as plain files, or as a table of its samples or members."""
+"""Export of a dataset as plain files, or as a table of its samples."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import errno
 import json
 import os
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import output_file, refuse_url, remove_parts, write_atomically
-from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
 from wids.base.text import clean
-from wids.base.urls import display_url
 from wids.catalogue.build import RESERVED, column_name
 from wids.catalogue.conditions import names_of_values
 from wids.catalogue.structures import quoted
@@ -28,53 +25,37 @@ from wids.views.opening import is_joined, shards_and_rows
 from wids.views.plan import joined_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Sized
+    from collections.abc import Iterator, Sequence, Sized
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from wids.reading.shardlist import ShardList
+    from wids.base.omissions import Omissions
     from wids.views.viewable import Viewable
 
-__all__ = ["export_files", "export_members", "export_samples", "export_table"]
+__all__ = ["export_files", "export_samples", "export_table"]
 
 _REFUSED_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
 _REKEY = "give samples new keys first (wids reshard --rekey)"
 _TABLES = (".csv", ".jsonl", ".parquet")
-_MEMBER_COLUMNS = {
-    "shard": "string",
-    "shardindex": "int64",
-    "index": "int64",
-    "key": "string",
-    "field": "string",
-    "offset": "int64",
-    "size": "int64",
-}
-_GROUP_ROWS = 65_536  # of a row group in Parquet, which is held in memory
 
 
 def export_samples(
-    samples: Viewable,
-    output: str,
-    *,
-    values: Sequence[str] = (),
-    members: bool = False,
-    omissions: Omissions | None = None,
-) -> tuple[int, str]:
+    samples: Viewable, output: str, values: Sequence[str], omissions: Omissions
+) -> str:
     """Write samples as a table or as files, by the name of the output.
 
     Args:
         samples: A dataset, a view or a join.
         output: A `.csv`, `.jsonl` or `.parquet` file; else a folder for files.
         values: More columns of a table, as for `export_table`.
-        members: Write a table of members, as `export_members` does.
         omissions: Counts what the output cannot hold.
 
     Returns:
-        Number of what was written, and its name, such as "rows".
+        What was written, such as "20 rows".
 
     Raises:
-        ValueError: There are no samples, or the output and the options do not fit together.
+        ValueError: There are no samples, or the output is none of these.
         WidsError: A shard cannot be read.
     """
     path = Path(output)
@@ -84,27 +65,20 @@ def export_samples(
             f"{output}: expected a table ({', '.join(_TABLES)}), a pack ({PACK_SUFFIX}) or a "
             "folder; end a folder's name in '/' if it has a dot"
         )
-    if members and (not is_table or values):
-        raise ValueError("--members: makes a table of places, without values; name a table")
     if not len(samples):
         raise ValueError(f"{samples!r}: holds no samples, nothing was written")
-    if is_table and not members:
-        return export_table(samples, path, values, omissions), "rows"
-    dataset: Any = samples
-    rows = None
-    if not is_joined(samples):
-        dataset, rows = shards_and_rows(samples, transformations=[])
-    elif members:
-        raise ValueError(f"{samples!r}: is a join, whose members lie in several datasets")
-    if members:
-        return export_members(dataset, path, rows=rows), "members"
-    return export_files(dataset, path, omissions, rows=rows), "files"
+    if is_table:
+        return f"{export_table(samples, path, values, omissions)} rows"
+    if is_joined(samples):
+        return f"{export_files(samples, path, omissions)} files"
+    dataset, rows = shards_and_rows(samples, transformations=[])
+    return f"{export_files(dataset, path, omissions, rows=rows)} files"
 
 
 def export_files(
     dataset: Viewable,
     folder: Path,
-    omissions: Omissions | None = None,
+    omissions: Omissions,
     *,
     rows: NDArray[np.int64] | None = None,
 ) -> int:
@@ -125,7 +99,6 @@ def export_files(
             folder looks like a URL.
     """
     refuse_url(folder)
-    omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
     # By inode: two names may be one path, as `./a.txt` and `a.txt` are, or `A.txt` and `a.txt`.
     written: dict[int, int] = {}
@@ -214,9 +187,7 @@ def _safe_name(name: str, index: int) -> PurePosixPath:
     return path
 
 
-def export_table(
-    samples: Viewable, path: Path, values: Sequence[str] = (), omissions: Omissions | None = None
-) -> int:
+def export_table(samples: Viewable, path: Path, values: Sequence[str], omissions: Omissions) -> int:
     """Write one row per sample: index, key and shard, and offset and size of each field.
 
     The columns of joined tables are columns of it, too; of fields that a join adds of other shards
@@ -232,14 +203,11 @@ def export_table(
         Number of written rows.
 
     Raises:
-        ValueError: The suffix of the table is unknown, no sample has one of the `values`, or two
-            of these have one name.
+        ValueError: No sample has one of the `values`, or two of these have one name.
         WidsError: A shard cannot be read.
         ModuleNotFoundError: DuckDB or pyarrow is not installed.
     """
-    _check_suffix(path)
     refuse_joined(path, samples)
-    omissions = omissions or Omissions()
     _add_keys(samples, omissions)
     schema = samples.sql("select * from samples limit 0").arrow().schema
     places = {
@@ -276,7 +244,7 @@ def export_table(
         name = column_name(extension)
         if name not in {*of_tables, *places["sizes"]}:
             omissions.add(f"bytes of column {extension}", found["key"][0].as_py(), len(found))
-    _write_table(path, found.to_batches(), found.schema)
+    _write_table(path, found)
     return len(found)
 
 
@@ -291,80 +259,23 @@ def _names_of_values(samples: Viewable, text: str) -> list[str]:
     return [name or column for name, column in zip(named, columns, strict=True)]
 
 
-def export_members(dataset: ShardList, path: Path, *, rows: NDArray[np.int64] | None = None) -> int:
-    """Write a table with a row for each member of the samples; reads tar indexes alone.
-
-    Its columns are those of `_MEMBER_COLUMNS`: where each field lies in which shard.
-
-    Args:
-        dataset: A dataset; a join stores no members of its own.
-        path: A `.csv`, `.jsonl` or `.parquet` file.
-        rows: Indexes of the samples to write; None for all.
-
-    Returns:
-        Number of written members.
-
-    Raises:
-        ValueError: It is no such file, or a key is not UTF-8.
-        WidsError: The index of a shard cannot be read.
-    """
-    _check_suffix(path)
-    arrow = load("pyarrow", "parquet")
-    schema = arrow.schema(_MEMBER_COLUMNS)
-    count = 0
-
-    def members() -> Iterator[dict[str, Any]]:
-        nonlocal count
-        for index in _indexes(dataset, rows):
-            shard, local_index, ref = dataset.locate_sample(index)
-            row = {"shard": ref.url, "shardindex": local_index, "index": index}
-            key = row["key"] = shard.index.key(local_index)
-            if any("\ud800" <= letter <= "\udfff" for letter in key):
-                raise ValueError(
-                    f"{display_url(ref.url)}: sample {index}: the key {key!r:.120} is not UTF-8, "
-                    "and a table holds only text; export to a folder, or number the samples first "
-                    "(wids reshard --rekey)"
-                )
-            for field, offset, size in shard.index.fields(local_index):
-                count += 1
-                yield {**row, "field": field, "offset": offset, "size": size}
-
-    waiting = members()
-    groups = iter(lambda: list(islice(waiting, _GROUP_ROWS)), [])
-    _write_table(path, (arrow.RecordBatch.from_pylist(each, schema) for each in groups), schema)
-    return count
-
-
-def _check_suffix(path: Path) -> None:
-    if path.suffix.lower() not in _TABLES:
-        raise ValueError(f"{path}: expected a table ({', '.join(_TABLES)})")
-
-
-def _write_table(path: Path, batches: Iterable[Any], schema: Any) -> None:
-    """Write batches of Arrow as a whole or not at all: half a table looks like a whole one."""
+def _write_table(path: Path, table: Any) -> None:
+    """Write a table of Arrow as a whole or not at all: half a table looks like a whole one."""
     arrow, suffix = load("pyarrow", "parquet"), path.suffix.lower()
     with output_file(path) as stream:
-        if suffix == ".jsonl":
-            for row in (row for batch in batches for row in batch.to_pylist()):
+        if suffix == ".parquet":
+            load("pyarrow.parquet", "parquet").write_table(table, stream)
+        elif suffix == ".jsonl":
+            for row in (row for batch in table.to_batches() for row in batch.to_pylist()):
                 stated = {name: value for name, value in row.items() if value is not None}
                 line = json.dumps(stated, ensure_ascii=False, default=str)
                 stream.write(f"{line}\n".encode())
-        elif suffix == ".parquet":
-            with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
         else:
-            nested = {each.name for each in schema if arrow.types.is_nested(each.type)}
-            plain = arrow.schema(
-                (each.name, arrow.string() if each.name in nested else each.type) for each in schema
-            )
-            with load("pyarrow.csv", "parquet").CSVWriter(stream, plain) as writer:
-                for batch in batches:
-                    columns = {
-                        name: _as_texts(column) if name in nested else column
-                        for name, column in zip(schema.names, batch.columns, strict=True)
-                    }
-                    writer.write(arrow.table(columns, plain))
+            for at, column in enumerate(table.schema):
+                if arrow.types.is_nested(column.type):
+                    texts = arrow.array(_as_texts(table[at]), arrow.string())
+                    table = table.set_column(at, column.name, texts)
+            load("pyarrow.csv", "parquet").write_csv(table, stream)
 
 
 def _as_texts(column: Any) -> list[str | None]:
