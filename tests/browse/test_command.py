@@ -16,14 +16,13 @@ import requests
 from helpers.browsing import Command
 from helpers.pictures import plain
 from helpers.server import Faults, ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard
 from PIL import Image
 
 import wids
-from wids import TarIndex
 from wids.browse.server import bind
 from wids.cli import main
-from wids.tar.sidecar import SIDECAR_SUFFIX
 
 
 @pytest.fixture
@@ -89,9 +88,7 @@ def test_it_ends_while_a_server_of_shards_hangs(
     shard: Path, tmp_path: Path, shard_server: ShardServer, known: bool
 ):
     """Ctrl-C ends the server at once, without messages, while requests wait for a remote server."""
-    TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
-    for path in (shard, Path(f"{shard}{SIDECAR_SUFFIX}")):
-        shard_server.put(path.name, path.read_bytes())
+    serve_shard(shard_server, shard)
     spec = {"shardlist": [{"url": shard.name, "nsamples": 5}]}
     url = shard_server.put("five.json", json.dumps(spec).encode())
     process = start(url, "--json", "--port", "0", "--no-token", "--cache-dir", tmp_path / "cache")
@@ -139,9 +136,7 @@ def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--index", "5"], "--index: 5 lies outside a dataset of 5 samples"),
         (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
-        (["--class-names", "/no/such/file"], "No such file"),
         (["--check", "/no/such/file"], "No such file"),
         (["--check", "strings.json"], "found no list of faults"),
         (["--check", "deep.json"], "more levels of JSON"),
@@ -223,16 +218,6 @@ def test_an_address_that_is_not_ours_is_named_with_the_port_that_was_meant(
     """An address of another machine is an error that names the port."""
     assert main(["browse", str(shard), "--host", "192.0.2.1", "--no-browser"]) == 1
     assert "cannot listen on 192.0.2.1, port 8765" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("port", ["70000", "-1", "x"])
-def test_a_port_that_cannot_be_is_a_wrong_command(
-    shard: Path, capsys: pytest.CaptureFixture[str], port: str
-):
-    """An invalid port is refused with the usage."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["browse", str(shard), "--port", port])
-    assert "--port" in capsys.readouterr().err
 
 
 def test_without_a_wish_any_port_will_do():

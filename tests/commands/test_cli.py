@@ -83,6 +83,7 @@ class TestCreate:
         assert run(capsys, "create", *given, "-o", "x.json", "--no-digest")[0] == 0
         urls = [shard["url"] for shard in json.loads(Path("x.json").read_text())["shardlist"]]
         assert urls == ["train-000.tar", "train-001.tar"]
+        assert "md5sum" not in Path("x.json").read_text()
 
     def test_list_comes_from_standard_input(self, folder: Path, capsys, monkeypatch):
         """`-` reads one shard per line, and ignores empty lines."""
@@ -126,21 +127,6 @@ class TestCreate:
         assert document["base"] == "https://host/x"
         assert document["shardlist"][0]["url"] == "train-000.tar"
 
-    def test_digests_are_chosen(self, folder: Path, capsys):
-        """`--no-digest` records none, `--sha256` both."""
-        run(capsys, "create", "train-000.tar", "-o", "a.json", "--no-digest")
-        run(capsys, "create", "train-000.tar", "-o", "b.json", "--sha256")
-        entries = [
-            json.loads(Path(name).read_text())["shardlist"][0] for name in ("a.json", "b.json")
-        ]
-        assert "md5sum" not in entries[0]
-        assert {"md5sum", "sha256"} <= set(entries[1])
-
-    def test_sidecars_on_request(self, folder: Path, capsys):
-        """`--sidecars` puts a tar index beside each shard."""
-        run(capsys, "create", "train-{000..001}.tar", "--sidecars")
-        assert len(list(folder.glob("train-*.tar.*"))) == 2
-
     @pytest.mark.filterwarnings("always")
     def test_no_spec_lacks_a_broken_shard_in_silence(self, folder: Path, capsys):
         """Nothing is written without --skip-broken, whose spec says what it lacks when opened."""
@@ -156,7 +142,9 @@ class TestCreate:
         assert "--skip-broken" in err
         Path("x.json").unlink()
         create = ("create", "train-{000..001}.tar", "-o", "x.json", "--resume")
-        assert run(capsys, *create, "--skip-broken")[0] == 0
+        code, out, _ = run(capsys, *create, "--skip-broken", "--json")
+        report = json.loads(out)
+        assert (code, report["num_shards"], report["nsamples"]) == (0, 1, 3)
         document = json.loads(Path("x.json").read_text())
         assert len(document["shardlist"]) == 1
         assert document["left_out"][0]["url"] == "train-001.tar"
@@ -227,21 +215,6 @@ class TestCreate:
 
         monkeypatch.setattr("wids.tools.creating.build_spec", interrupt)
         assert run(capsys, "create", "train-000.tar") == (130, "", "")
-
-    def test_nothing_to_index_writes_nothing(self, folder: Path, capsys):
-        """When no shard can be read, no spec appears."""
-        code, _, err = run(capsys, "create", "missing.tar", "-o", "x.json")
-        assert code == 1
-        assert "none of 1 shards" in err
-        assert not Path("x.json").exists()
-
-    def test_json_report(self, folder: Path, capsys):
-        """`--json` prints totals and failures."""
-        create = ("create", "train-000.tar", "gone.tar", "-o", "x.json", "--json")
-        out = run(capsys, *create, "--skip-broken")[1]
-        report = json.loads(out)
-        assert (report["num_shards"], report["nsamples"]) == (1, 3)
-        assert list(report["failures"]) == ["gone.tar"]
 
 
 class TestInfoAndLs:
@@ -402,10 +375,8 @@ class TestShowAndCat:
             assert capfdbinary.readouterr().out == red_and_blue()
 
     def test_samples_are_named_by_their_keys(self, spec: str, capsys):
-        """A key names the sample that has it; one that no sample has is an error with its name."""
+        """A key names the sample that has it."""
         assert "sample 4 of 5" in run(capsys, "show", spec, "key11")[1]
-        code, _, err = run(capsys, "show", spec, "key99")
-        assert (code, "no sample of 5 has the key 'key99'" in err) == (1, True)
 
     def test_a_number_with_leading_zeros_is_a_key(self, tmp_path: Path, capfdbinary):
         """The usual keys are numbers, whose first one is not always 0."""

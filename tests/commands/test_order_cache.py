@@ -38,17 +38,6 @@ def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert "61.4 kB as whole shards, 61.4 kB by range" in told  # half of the four shards
 
 
-@pytest.mark.parametrize("option", ["interleave", "cache-shards", "streams", "chunksize"])
-def test_order_refuses_counts_below_one(
-    option: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each count below one is refused by name."""
-    assert main(["order", str(folder), f"--{option}", "0"]) == 1
-    told = capsys.readouterr().err
-    assert f"{option.replace('-', '_')} must be at least 1" in told
-    assert "got 0" in told
-
-
 def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """More lanes and shorter chunks change the report as they change the order."""
     options = ["--lanes", "2", "--chunksize", "5", "--interleave", "8", "--json"]
@@ -107,12 +96,6 @@ def test_cache_verify_removes_what_is_damaged(
 
 def test_cache_trim_takes_a_bound(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`trim` takes a number of bytes, with or without a unit, and `trim 0` evicts everything."""
-    assert main(["cache", "trim", "--cache-dir", str(cache_dir)]) == 1
-    assert "number of bytes" in capsys.readouterr().err
-    for refused in ("-5", "ten"):
-        with pytest.raises(SystemExit, match="2"):
-            main(["cache", "trim", refused, "--cache-dir", str(cache_dir)])
-        assert f"expected bytes such as 500M or 1G, got '{refused}'" in capsys.readouterr().err
     assert main(["cache", "trim", "1.5M", "--cache-dir", str(cache_dir)]) == 0
     assert len(listed(cache_dir, capsys)) == 2
     assert main(["cache", "trim", "0", "--cache-dir", str(cache_dir)]) == 0

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
-from hypothesis import given
-from hypothesis import strategies as st
 
 import wids
 from wids.base.processes import run_each
@@ -109,10 +107,10 @@ def test_copies_are_what_writing_anew_gives(
     shards: list[str], rekey: bool, access: Any, tmp_path: Path
 ):
     """Copied members have the bytes of newly written ones, whole shards or not."""
-    indexes = random.Random(1).sample(range(120), 90)
+    indexes = random.Random(1).sample(range(-60, 60), 90)
     with wids.ShardListDataset(shards, transformations="bytes", access=access) as dataset:
-        expected = written_anew(dataset, indexes, rekey)
         reshard(dataset, np.array(indexes), tmp_path / "new-%d.tar", rekey=rekey, workers=1)
+        expected = written_anew(dataset, indexes, rekey)  # the dataset is open still
     assert (tmp_path / "new-0.tar").read_bytes() == expected
 
 
@@ -239,36 +237,10 @@ def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
     """A pickled writer writes the same shards."""
     write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
     part = Part(0, 0, np.array([3, 1]))
-    with wids.ShardListDataset([str(tmp_path / "old-0.tar")]) as dataset:
-        with Copier(dataset, rekey=False) as copier:
-            writer = NewShards(dataset, f"{tmp_path}/a-%d.tar", copier, {})
-            first = writer(part)
-            again = pickle.loads(pickle.dumps(writer))(part)
-        assert first == again
-        assert dataset[3]["__key__"] == make_samples(0, 8)[3]["__key__"]  # it is still open
-
-
-@given(
-    st.lists(st.integers(-60, 59), min_size=1, max_size=30, unique_by=lambda i: i % 60),
-    st.integers(1, 9),
-)
-def test_any_choice_of_samples_comes_in_its_order(tmp_path_factory, indexes, maxcount):
-    """Samples come in the given order, with negative indexes, each shard with its part."""
-    folder = tmp_path_factory.mktemp("any")
-    samples = make_samples(0, 60)
-    write_ours(folder / "old-0.tar", samples[:25])
-    write_foreign(folder / "old-1.tar", samples[25:], mtime=9)
-    paths = [str(folder / f"old-{number}.tar") for number in (0, 1)]
-    with wids.ShardListDataset(paths) as dataset:
-        done = reshard(
-            dataset, np.array(indexes), folder / "new-%d.tar", maxcount=maxcount, workers=1
-        )
-    assert [entry["nsamples"] for entry in done.entries] == [
-        min(maxcount, len(indexes) - start) for start in range(0, len(indexes), maxcount)
-    ]
-    with wids.ShardListDataset(str(folder / "new.json"), transformations="bytes") as dataset:
-        for index, sample in zip(indexes, dataset, strict=True):
-            assert {name: sample[name] for name in samples[index]} == samples[index]
+    dataset = wids.ShardListDataset([str(tmp_path / "old-0.tar")])
+    with dataset, Copier(dataset, rekey=False) as copier:
+        writer = NewShards(dataset, f"{tmp_path}/a-%d.tar", copier, {})
+        assert writer(part) == pickle.loads(pickle.dumps(writer))(part)
 
 
 class CountingCalls:

@@ -344,28 +344,6 @@ class TestSourcesAreKept:
         assert {path.name: path.read_bytes() for path in folder.glob("x*")} == before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--split", "train=0.9,val"], "got 'val'"),
-        (["--split", "a=0.5,a=0.5"], "different names"),
-        (["--split", "sample=0.1"], "takes all samples"),
-        (["--split", "a=1"], "a=1"),
-        (["--split", "a=nan,b=1"], "got 'a=nan'"),
-        (["--range", "3:3"], "no sample"),
-        (["--range", "5"], "--range: expected"),
-    ],
-)
-def test_choices_that_say_nothing_clear_are_refused(folder: Path, options, message: str, capsys):
-    """Wrong and contradictory selections, and those of nothing, are refused in one line."""
-    pattern = "out/{split}-%d.tar" if "--split" in options else "out/y-%d.tar"
-    assert main(["reshard", "x.json", "-o", pattern, *options]) == 1
-    said = capsys.readouterr().err
-    assert message in said
-    assert len(said.splitlines()) == 1
-    assert not (folder / "out").exists()
-
-
 def test_old_shards_with_the_same_keys_are_not_resumed(folder: Path):
     """A resumed run continues with its own shards, not with those of an older run."""
     with wids.ShardListDataset("x.json", transformations=[]) as dataset:
