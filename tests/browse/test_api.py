@@ -17,6 +17,7 @@ from helpers.browsing import Browsing, Command, browsing
 from helpers.downloads import PATIENT
 from helpers.pictures import draw, plain, save
 from helpers.server import Faults, ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard
 from helpers.specimens import npy
 from helpers.waiting import eventually
@@ -154,6 +155,15 @@ def test_a_position_of_an_order_names_a_sample(served: Browsing):
         ("api/page", {"order": "x"}, 400, "order: expected one of"),
         ("selection.json", {}, 400, "where: expected a condition"),
         ("selection.json", {"i": "3"}, 400, "unknown parameter 'i'"),
+        ("api/page", {"i": "1"}, 400, "unknown parameter 'i'"),
+        ("api/facets", {"look": "1"}, 400, "unknown parameter 'look'"),
+        ("api/sample", {"colour": "1"}, 400, "unknown parameter 'colour'"),
+        ("api/dataset", {"x": "1"}, 400, "unknown parameter 'x'"),
+        ("api/overview", {"every": "1"}, 400, "unknown parameter 'every'"),
+        ("api/shards", {"at": "1"}, 400, "unknown parameter 'at'"),
+        ("api/turns", {"field": "1"}, 400, "unknown parameter 'field'"),
+        ("raw", {"n": "1"}, 400, "unknown parameter 'n'"),
+        ("thumb", {"size": "1"}, 400, "unknown parameter 'size'"),
         ("api/page", {"q": "k" * 5000}, 400, "q: expected a part of a key"),
         ("raw", {"i": 0, "f": 9}, 404, "sample 0 has 4 fields, counted from 0"),
         ("raw", {"i": "x", "f": 0}, 400, "i: expected a whole number, got 'x'"),
@@ -404,14 +414,8 @@ def test_an_empty_dataset_is_shown(tmp_path: Path):
 
 
 def serve_remotely(folder: Path, shard_server: Any, *, sidecars: bool = True) -> list[Any]:
-    rows = []
-    for shard in range(3):
-        path = folder / f"s-{shard}.tar"
-        rows.append((shard_server.put(path.name, path.read_bytes()), 10))
-        if sidecars:
-            sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
-            shard_server.put(sidecar.name, sidecar.read_bytes())
-    return rows
+    paths = [folder / f"s-{shard}.tar" for shard in range(3)]
+    return [(serve_shard(shard_server, path, sidecar=sidecars), 10) for path in paths]
 
 
 def test_a_remote_page_costs_little_more_than_its_samples(folder: Path, shard_server: Any):
@@ -440,18 +444,6 @@ def test_a_part_of_a_remote_field_costs_that_part(folder: Path, shard_server: An
         assert shard_server.nbytes - before < 2_000
 
 
-def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
-    """Searches skip and count shards without a sidecar."""
-    rows = serve_remotely(folder, shard_server, sidecars=False)
-    with browsing(rows) as server:
-        found = server.search("part")
-        assert (found["hits"], found["skipped"]) == ([], 3)
-        assert server.ask_until_finished("overview")["skipped"] == 3
-        found = server.ask_until_finished("page", where="key <> 'x'")["filtering"]
-        assert found["skipped"] == 3
-        assert not any(request.nbytes > 2_000 for request in shard_server.requests)
-
-
 def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
     """Shards without a sidecar and unreadable shards are counted apart; a cached shard is read."""
     rows = serve_remotely(folder, shard_server, sidecars=False)
@@ -463,6 +455,7 @@ def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
             server.ask_until_finished("page", where="key <> 'x'")["filtering"],
         ):
             assert (found["skipped"], found["without_sidecar"]) == (4, 3)
+        assert not any(request.nbytes > 2_000 for request in shard_server.requests)
         # Who looks at a sample has its shard fetched, and from then on it is searched.
         assert server.ask("page", count=1)["fetched_whole"] == 1
         assert server.ask("sample", i=3)["fetched_whole"] == 1
@@ -720,21 +713,6 @@ def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
     assert statistics["num_fields"] == 450
     assert statistics["fields"][0]["name"] == "f449"
     assert len(statistics["fields"]) < 100
-
-
-@pytest.mark.parametrize(
-    ("question", "name"),
-    [
-        ("api/page", "i"), ("api/facets", "look"), ("api/sample", "colour"), ("api/dataset", "x"),
-        ("api/overview", "every"), ("api/shards", "at"), ("raw", "n"),
-        ("thumb", "size"), ("api/turns", "field"),
-    ],
-)  # fmt: skip
-def test_parameters_that_are_not_known_are_refused(served: Browsing, question: str, name: str):
-    """An unknown parameter is refused, and the error lists the known ones."""
-    response = served.get(question, **{name: "1"})
-    assert response.status_code == 400
-    assert f"unknown parameter '{name}'" in response.json()["error"]
 
 
 def test_no_credentials_are_shown(tmp_path: Path, shard_server: ShardServer, caplog):

@@ -87,9 +87,3 @@ def test_a_bad_order_is_refused_by_name(query, message):
     """A wrong parameter is an error that names it and its value."""
     with pytest.raises(ValueError, match=message):
         OrderQuery.parse(query)
-
-
-def test_an_empty_dataset_has_no_positions():
-    """The orders of an empty dataset are empty."""
-    for kind in ("stored", "shuffled", "shards", "chunks"):
-        assert OrderQuery(kind).over([0, 0]).slice(0, 60) == []

@@ -19,11 +19,11 @@ from helpers.hostile import hostile_samples, write_hostile
 from helpers.pictures import film, plain, save
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
+from helpers.sidecarbytes import sidecar_of
 from helpers.specimens import npy, tone
 from PIL import Image, ImageOps
 
 import wids
-from wids import TarIndex
 from wids.display.mediaview import EXIF_ORIENTATION
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -149,9 +149,7 @@ def test_a_tile_that_cannot_be_read_says_why(
 ):
     """A tile of an unreadable sample has its key and a red error message."""
     shard = write_shard(tmp_path / "a.tar", [sample_of(1)])
-    TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
-    sidecar = Path(f"{shard}{SIDECAR_SUFFIX}")
-    shard_server.put(sidecar.name, sidecar.read_bytes())
+    shard_server.put(f"{shard.name}{SIDECAR_SUFFIX}", sidecar_of(shard))
     with browsing([(f"{shard_server.url}/a.tar", 1)]) as server:
         page = open_page(server.url)
         tile = page.locator(".tile")
