@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from wids.base.text import clean, columns_of, format_nbytes, table
-from wids.commands.show import Screen
+from wids.commands.terminalpictures import Screen
 from wids.specs.spec import DatasetSpec
 from wids.tools.facts import shard_rows, spec_facts, spec_lines
 
@@ -17,7 +17,7 @@ def draw_image(
     image: Image.Image, columns: int, rows: int, *, true_colour: bool = True
 ) -> list[str]:
     """Draw an image with half blocks."""
-    return Screen(columns, rows, true_colour).draw(image, rows)
+    return Screen("blocks", columns, rows, true_colour).draw(image, rows)
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))

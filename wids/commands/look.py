@@ -144,22 +144,17 @@ def _parse_range(text: str, total: int) -> range:
 def show(args: Arguments) -> int:
     """Show one sample: fields, sizes, values, images."""
     from wids.codecs.formats import is_class
-    from wids.commands.show import (
-        describe_sample,
-        draw_pictures,
-        draws_pictures,
-        sample_lines,
-        screen_of,
-    )
+    from wids.commands.show import describe_sample, draw_pictures, sample_lines
+    from wids.commands.terminalpictures import protocol_of, screen_of
     from wids.display.pixels import names_labels
 
-    draws = draws_pictures(args.pictures, standard_output(), os.environ)
+    protocol = protocol_of(args.pictures, standard_output(), os.environ)
     with _open_raw(args) as dataset:
         found = _chosen(dataset, args.sample)
         # Looking for names may ask a server, so only a sample with classes waits for that.
         fields = [name for name in found if name.startswith(".")]
         has_class = any(map(is_class, fields))
-        has_labels = draws and any(map(names_labels, fields))
+        has_labels = protocol != "none" and any(map(names_labels, fields))
         names = dataset.class_names if has_class or has_labels else None
         description = describe_sample(found, names)
         total = len(dataset)
@@ -169,8 +164,8 @@ def show(args: Arguments) -> int:
     columns, rows = shutil.get_terminal_size((100, 40))
     width = columns if standard_output().isatty() else 1000
     out(sample_lines(description, total, width))
-    if draws:
-        screen = screen_of(columns, rows, os.environ)
+    if protocol != "none":
+        screen = screen_of(protocol, standard_output(), columns, rows)
         stored = {name: value for name, value in found.items() if value is not None}
         out(draw_pictures(stored, screen, names))
     return DONE
@@ -280,9 +275,10 @@ def add_show(commands: Any) -> None:
     add_sample_arguments(parser)
     parser.add_argument(
         "--pictures",
-        choices=("auto", "blocks", "none"),
+        choices=("auto", "kitty", "blocks", "none"),
         default="auto",
-        help="draw images with half blocks; by default on terminals that can",
+        help="how images are drawn: by kitty's protocol or with half blocks; by default as the "
+        "terminal's variables say that it can",
     )
     add_rules(parser)
     add_json(parser)

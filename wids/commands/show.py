@@ -1,13 +1,10 @@
-"""One sample on a terminal: a line per field, and its pictures with coloured half blocks."""
+"""One sample as text: a line per field, and its pictures."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
-from itertools import product
-from typing import TYPE_CHECKING, Any, TextIO
-
-import numpy as np
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load
 from wids.base.text import clean, columns_of, format_nbytes
@@ -26,33 +23,18 @@ from wids.display.thumbnails import CUT_IS_SAID, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from wids.commands.terminalpictures import Screen
     from wids.display.fieldview import ClassNames
     from wids.display.thumbnails import Thumbnail
 
-__all__ = [
-    "Screen",
-    "describe_sample",
-    "draw_pictures",
-    "draws_pictures",
-    "field_names",
-    "sample_lines",
-    "screen_of",
-]
+__all__ = ["describe_sample", "draw_pictures", "field_names", "sample_lines"]
 
 MAX_NAME = 30  # columns of a field's name
 MIN_ROWS = 8  # of a picture, however many there are
-MAX_COLUMNS = 80  # of a picture
+MAX_SIDE = 1024  # pixels of a picture
 MAX_LEGEND = 16  # labels of a mask that are named
-
-_UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
-_RESET = "\x1b[0m"
-# The 256 colours that all terminals have in common: the first 16 are the user's own, then come a
-# cube of 6 x 6 x 6, and greys from almost black on.
-_OWN_COLOURS = 16
-_CUBE = list(product((0, 95, 135, 175, 215, 255), repeat=3))
-_COLOURS = np.array(_CUBE + [(grey, grey, grey) for grey in range(8, 239, 10)])
 
 
 def field_names(sample: Mapping[str, Any]) -> list[str]:
@@ -153,74 +135,6 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
     return lines
 
 
-@dataclass(frozen=True)
-class Screen:
-    """Room for pictures on a terminal.
-
-    Attributes:
-        columns, rows: Most characters and lines of a picture.
-        true_colour: Whether the terminal knows 24-bit colours; else 256 serve.
-    """
-
-    columns: int
-    rows: int
-    true_colour: bool = True
-
-    def draw(self, image: Any, rows: int) -> list[str]:
-        """Draw a PIL image, made smaller where it is larger than so many lines.
-
-        Returns:
-            Lines, with escapes for the colours and no others.
-        """
-        from PIL import Image
-
-        small = image.convert("RGBA")
-        small.thumbnail((self.columns, 2 * rows))
-        # Transparent parts are white, as is half of the last line where the height is odd.
-        even = Image.new("RGB", (small.width, small.height + small.height % 2), "white")
-        even.paste(small, mask=small.getchannel("A"))
-        pixels = np.asarray(even)  # pixels: height rows of width (red, green, blue)
-        return [
-            "".join(map(self._half_blocks, upper, lower)) + _RESET
-            for upper, lower in zip(pixels[::2], pixels[1::2], strict=True)
-        ]
-
-    def _half_blocks(self, upper: Sequence[int], lower: Sequence[int]) -> str:
-        return f"\x1b[38;{self._colour(upper)};48;{self._colour(lower)}m{_UPPER_HALF}"
-
-    def _colour(self, levels: Sequence[int]) -> str:
-        if self.true_colour:
-            return "2;{};{};{}".format(*levels)
-        return f"5;{_OWN_COLOURS + np.square(_COLOURS - levels).sum(axis=1).argmin()}"
-
-    def patch(self, colour: str) -> str:
-        """Return a small patch of a colour, "#rrggbb"."""
-        return f"\x1b[48;{self._colour([*bytes.fromhex(colour[1:])])}m  {_RESET}"
-
-
-def draws_pictures(asked: str, output: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return whether pictures are drawn.
-
-    Args:
-        asked: "blocks" or "none", else "auto": where it is a terminal that can.
-        output: Where they are written.
-        environment: Variables of the process.
-    """
-    if asked != "auto":
-        return asked == "blocks"
-    if "NO_COLOR" in environment or environment.get("TERM") == "dumb":
-        return False
-    return output.isatty() and output.encoding.lower().startswith("utf")  # of the half blocks
-
-
-def screen_of(columns: int, rows: int, environment: Mapping[str, str]) -> Screen:
-    """Return the room for pictures on a terminal of a size in characters."""
-    # Only terminals that know 24-bit colours say so, and not all that do; 256 do no harm.
-    true_colour = environment.get("COLORTERM") in {"truecolor", "24bit"}
-    # Room is left for the lines above; on a small window one scrolls.
-    return Screen(min(columns, MAX_COLUMNS), max(rows - 12, 12), true_colour)
-
-
 def draw_pictures(
     sample: Mapping[str, Any], screen: Screen, class_names: ClassNames | None = None
 ) -> list[str]:
@@ -260,7 +174,7 @@ def draw_pictures(
 
 
 def _side_of(screen: Screen, rows: int) -> int:
-    return max(screen.columns, 2 * rows)
+    return min(max(screen.box(rows)), MAX_SIDE)
 
 
 def _drawn(picture: Thumbnail, screen: Screen, rows: int) -> list[str]:
