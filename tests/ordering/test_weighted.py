@@ -35,7 +35,7 @@ def test_each_sample_has_its_share_over_several_epochs(lengths, epochs, number, 
         st.one_of(st.none(), st.lists(st.sampled_from("abcd"), min_size=n, max_size=n))
     )
     chunks = Chunks.cut(0, n, None, np.array(lengths))
-    source = WeightedChunks.of(chunks, weights, labels, draws)
+    source = WeightedChunks(chunks, weights, labels, draws)
     counts = sum(source.counts(5, number * epochs + epoch) for epoch in range(epochs))
     assert counts.sum() == epochs * (draws or n)
     totals = Counter()

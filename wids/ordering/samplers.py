@@ -716,4 +716,4 @@ class DistributedShardSampler(DistributedChunkedSampler):
             **{"chunksize": None, **options},
         )
         if weighted:
-            self._source = WeightedChunks.of(self._chunks, weights, balance, draws)
+            self._source = WeightedChunks(self._chunks, weights, balance, draws)

@@ -15,8 +15,6 @@ Source:
     van der Corput: "Verteilungsfunktionen", 1935 (the steps of the starts, halved again and again).
 """
 
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,57 +33,43 @@ _LINE_BITS, _STEP_BITS = 50, 30
 _MOST_DRAWS = 1 << 40
 
 
-@dataclass(frozen=True, eq=False)
 class WeightedChunks:
-    """Samples with weights, and the number of draws per epoch.
+    """Samples of a dataset with weights, and the number of draws per epoch.
+
+    Args:
+        chunks: The samples, as if each were drawn once.
+        weights: Weight of each sample, at least 0; None for equal weights.
+        balance: Class of each, of any sortable type; None for no classes.
+        draws: Draws per epoch; None for the number of samples.
 
     Attributes:
-        chunks: The samples, as if each were drawn once.
-        weights: Weight of each sample, finite and at least 0; float64, shape `(n,)`.
-        classes: Class number of each sample if all classes get the same number of draws, else None.
+        chunks: As given.
         num_samples: Draws per epoch.
+        facts: What the order depends on besides `num_samples`; as `Chunks.facts`.
+
+    Raises:
+        ValueError: There is not a weight and a class for each sample, a weight is negative or not
+            finite, or there is nothing to draw.
     """
 
-    chunks: Chunks
-    weights: NDArray[np.float64]
-    classes: Integers | None
-    num_samples: int
-    # The last line, which is the same in all epochs of a seed.
-    _lines: dict[int, tuple[Integers, Integers]] = field(default_factory=dict, init=False)
-
-    @classmethod
-    def of(cls, chunks: Chunks, weights: Any, balance: Any, draws: Any) -> "WeightedChunks":
-        """Return the samples of a dataset with the arguments of a sampler.
-
-        Args:
-            chunks: All samples of the dataset.
-            weights: Weight of each; None for equal weights.
-            balance: Class of each, of any sortable type; None for no classes.
-            draws: Draws per epoch; None for the number of samples.
-
-        Raises:
-            ValueError: There is not a weight and a class for each sample, a weight is negative or
-                not finite, or there is nothing to draw.
-        """
+    def __init__(self, chunks: Chunks, weights: Any, balance: Any, draws: Any) -> None:
         n = chunks.num_samples
         if n == 0:
             raise ValueError("weights and balance need samples to draw from, the dataset has none")
-        draws = (
-            n
-            if draws is None
-            else check_integer("num_samples, the draws per epoch,", draws, 1, _MOST_DRAWS)
-        )
-        return cls(chunks, _read_weights(weights, n), _read_classes(balance, n), draws)
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """What the order depends on besides `num_samples`; as `Chunks.facts`."""
+        given = n if draws is None else draws
+        name = "num_samples, the draws per epoch,"
+        self.num_samples = check_integer(name, given, 1, _MOST_DRAWS)
+        self.chunks = chunks
+        self._weights, self._classes = _read_weights(weights, n), _read_classes(balance, n)
         # Only the ratios of weights count.
-        shares = self.weights / self.weights.max()
-        facts = {**self.chunks.facts, "weights": array_hash(shares, "<f8")}
-        return (
-            facts if self.classes is None else facts | {"balance": array_hash(self.classes, "<i8")}
-        )
+        shares = self._weights / self._weights.max()
+        self.facts = {**chunks.facts, "weights": array_hash(shares, "<f8")}
+        if balance is not None:
+            self.facts["balance"] = array_hash(self._classes, "<i8")
+        # Binary logarithm of the length of a step along the line; each step is one draw.
+        self._step_bits = min(_STEP_BITS, _LINE_BITS - self.num_samples.bit_length())
+        # The last line, which is the same in all epochs of a seed.
+        self._lines: dict[int, tuple[Integers, Integers]] = {}
 
     def epoch(self, spec: OrderSpec) -> "WeightedOrder":
         """Return the order of an epoch."""
@@ -109,22 +93,15 @@ class WeightedChunks:
         counts[order] = np.diff(before, prepend=0)
         return counts
 
-    @property
-    def _step_bits(self) -> int:
-        """Binary logarithm of the length of a step along the line; each step is one draw."""
-        return min(_STEP_BITS, _LINE_BITS - self.num_samples.bit_length())
-
     def _line(self, key: int) -> tuple[Integers, Integers]:
         """Return the samples in the order of their intervals, and where these end."""
-        order = shuffled(self.weights.size, key)
-        firsts = np.zeros(1, np.int64)
-        if self.classes is not None:
-            order = order[np.argsort(self.classes[order], kind="stable")]
-            (firsts,) = np.nonzero(np.diff(self.classes[order], prepend=-1))
+        order = shuffled(self._weights.size, key)
+        order = order[np.argsort(self._classes[order], kind="stable")]
+        (firsts,) = np.nonzero(np.diff(self._classes[order], prepend=-1))
         numbers = np.repeat(np.arange(firsts.size), np.diff(firsts, append=order.size))
         # Scaled by class: in one sum, a light class would be rounded away by a heavy one.
-        largest = np.maximum.reduceat(self.weights[order], firsts)
-        weights = self.weights[order] / np.where(largest > 0, largest, 1)[numbers]
+        largest = np.maximum.reduceat(self._weights[order], firsts)
+        weights = self._weights[order] / np.where(largest > 0, largest, 1)[numbers]
         # Classes have equally long parts of the line; a class of weight 0 has none.
         drawn = np.cumsum(largest > 0).tolist()
         whole = self.num_samples << self._step_bits
@@ -139,22 +116,20 @@ class WeightedChunks:
         return order, ends.astype(np.int64)
 
 
-class WeightedOrder:
+class WeightedOrder(EpochOrder):
     """Order of an epoch of weighted draws: maps positions to indexes."""
 
     def __init__(self, source: WeightedChunks, spec: OrderSpec) -> None:
         counts = source.counts(spec.seed, spec.epoch)
-        small = counts.size <= np.iinfo(np.int32).max
-        numbers = np.arange(counts.size, dtype=np.int32 if small else np.int64)
-        # The sample of each draw, in storage order: four bytes per draw if that is enough.
-        self._samples = np.repeat(numbers, counts)
+        # The sample of each draw, in storage order.
+        self._samples = np.repeat(np.arange(counts.size), counts)
         ends = np.append(0, np.cumsum(counts))[source.chunks.bounds[1:]]
         sizes = np.diff(ends, prepend=0)
-        self._order: EpochOrder = Chunks(sizes[sizes > 0]).epoch(spec)
+        super().__init__(Chunks(sizes[sizes > 0]), spec)
 
     def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions; as `EpochOrder.at`."""
-        return self._samples[self._order.at(positions)].astype(np.int64, copy=False)
+        return self._samples[super().at(positions)]
 
 
 def _read_weights(weights: Any, n: int) -> NDArray[np.float64]:
@@ -175,10 +150,10 @@ def _read_weights(weights: Any, n: int) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _read_classes(balance: Any, n: int) -> Integers | None:
+def _read_classes(balance: Any, n: int) -> Integers:
     """Return the number of the class of each sample."""
     if balance is None:
-        return None
+        return np.zeros(n, np.int64)
     array = np.asarray(balance)
     # Of a list of numbers and texts, numpy makes texts, so that 1 and "1" would be one class.
     if array.dtype.kind in "US" and not isinstance(balance, np.ndarray):
