@@ -5,9 +5,9 @@ epoch are counted (in a large dataset, only in the beginning of the epoch).
 """
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -124,31 +124,31 @@ class OrderReport:
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         followed = "" if self.steps == self.epoch_steps else f" (followed {self.steps:,} steps)"
-        mixing = self.shards_per_batch / self.shards_per_batch_uniform
-        ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}"
-        rows = {
-            "steps per epoch": f"{self.epoch_steps:,}{followed}",
-            "streams, interleave": f"{self.streams}, {self.interleave}",
-            "shards a node needs at once": f"{self.node_shards_mean:.1f}, "
-            f"at most {self.node_shards_max}",
-            "new shards in 4 steps": f"at most {self.new_shards_max}",
-            "shards a worker needs": f"{self.worker_shards:.1f} "
-            f"({self.worker_opens:,} opens per epoch)",
-            "downloads per node and epoch": f"{self.downloads:,} "
-            f"(at least {self.downloads_least:,})",
-            "shards in a batch of a rank": f"{self.shards_per_batch:.1f} "
-            f"({mixing:.0%} of a full shuffle's)",
-            "first 2 %, last 2 %, least": f"{ends}, {self.shards_per_batch_least}",
-        }
+        streams = f"{self.streams}, {self.interleave}"
         if self.partition == "uniform":  # which has neither streams nor chunks to mix
-            rows["streams, interleave"] = "none (uniform: a full shuffle)"
+            streams = "none (uniform: a full shuffle)"
+        at_once = f"{self.node_shards_mean:.1f}, at most {self.node_shards_max}"
+        opens = f"({self.worker_opens:,} opens per epoch)"
+        mixing = (
+            f"({self.shards_per_batch / self.shards_per_batch_uniform:.0%} of a full shuffle's)"
+        )
+        ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}"
+        lines = [
+            f"steps per epoch              {self.epoch_steps:,}{followed}",
+            f"streams, interleave          {streams}",
+            f"shards a node needs at once  {at_once}",
+            f"new shards in 4 steps        at most {self.new_shards_max}",
+            f"shards a worker needs        {self.worker_shards:.1f} {opens}",
+            f"downloads per node and epoch {self.downloads:,} (at least {self.downloads_least:,})",
+            f"shards in a batch of a rank  {self.shards_per_batch:.1f} {mixing}",
+            f"first 2 %, last 2 %, least   {ends}, {self.shards_per_batch_least}",
+        ]
         if self.whole_nbytes is not None and self.range_nbytes is not None:
             whole, ranges = format_nbytes(self.whole_nbytes), format_nbytes(self.range_nbytes)
-            rows["bytes per node and epoch"] = f"{whole} as whole shards, {ranges} by range"
-            rows["requests for them"] = (
-                f"at least {self.whole_requests:,}, at most {self.range_requests:,}"
-            )
-        return [f"{name:<28} {value}" for name, value in rows.items()]
+            requests = f"at least {self.whole_requests:,}, at most {self.range_requests:,}"
+            lines.append(f"bytes per node and epoch     {whole} as whole shards, {ranges} by range")
+            lines.append(f"requests for them            {requests}")
+        return lines
 
 
 def order_report(
@@ -186,25 +186,24 @@ def order_report(
     """
     shards = shard_lengths(lengths, least=1)
     num_samples, ends = int(shards.sum()), np.cumsum(shards)
-    if streams is None and "lanes" not in options:  # the old name
-        streams = cluster.nodes
+    if streams is None:
+        streams = options.pop("lanes", cluster.nodes)  # the old name
     sampler = DistributedShardSampler(
         range(num_samples),
         cluster.num_replicas,
         0,
         lengths=shards,
         interleave=interleave,
-        streams="node" if streams is None else streams,
+        streams=streams,
         **options,
     )
     # Epoch 0 may be in storage order; any later epoch has similar counts.
     state, ranks, batch = sampler.start(1), cluster.ranks_per_node, cluster.batch_size
     order, share = sampler.order(state), sampler.share(state)
-    shares = [replace(share, rank=rank) for rank in range(ranks)]
 
     def read(rank: int, first: int, last: int) -> Integers:
         """Return the shard of each sample that a rank reads in its steps `[first, last)`."""
-        indexes = order.at(shares[rank].positions(first, last))
+        indexes = order.at(replace(share, rank=rank).positions(first, last))
         return np.searchsorted(ends, indexes, side="right").astype(np.int64)
 
     count = share.count
@@ -267,15 +266,8 @@ def _distinct(stream: Integers, width: int) -> list[int]:
 
 def _misses(stream: Integers, capacity: int) -> int:
     """Return the number of misses of a cache that evicts the least recently used entry."""
-    cache: OrderedDict[int, None] = OrderedDict()
-    misses = 0
+    read = lru_cache(capacity)(int)  # the function does not matter, only its cache
     # A run of one shard is one access, since the cache cannot change within it.
     for shard in stream[np.flatnonzero(np.diff(stream, prepend=-1))].tolist():
-        if shard in cache:
-            cache.move_to_end(shard)
-            continue
-        misses += 1
-        cache[shard] = None
-        if len(cache) > capacity:
-            cache.popitem(last=False)
-    return misses
+        read(shard)
+    return read.cache_info().misses
