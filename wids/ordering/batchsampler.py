@@ -32,7 +32,6 @@ __all__ = ["BatchPass", "BatchSampler"]
 _POOL = 1 << 20
 _BLOCK = 1 << 15  # positions computed at a time, which fit into the processor's cache
 _POOLS = 0x706F6F6C  # purpose of the keys of plans
-_AT_ONCE = 256  # batches that are made into lists at a time
 _CHOICES = (
     ["batch_size"],
     ["cost", "max_cost"],
@@ -128,36 +127,39 @@ class BatchSampler(TorchBatchSampler):
             raise ValueError("drop_last has no effect with cost: batches differ in size")
         self.sampler = sampler
         self._size = 0
-        plan: CostPlan | ShapePlan | None = None
+        self._plan: Any = None  # by a number of samples
         if cost is not None:
             kind = PackPlan if pack else CostPlan
-            plan = kind(cost, max_cost, batch_size, len(sampler.dataset))
+            self._plan = kind(cost, max_cost, batch_size, len(sampler.dataset))
         elif shape is not None:
-            plan = ShapePlan(shape, batch_size, len(sampler.dataset), drop_last=self.drop_last)
+            length = len(sampler.dataset)
+            self._plan = ShapePlan(shape, batch_size, length, drop_last=self.drop_last)
         else:
             self._size = check_integer("batch_size", batch_size, 1)
-        self._pools = None if plan is None else _Pools(plan)
         plain: dict[str, Any] = {"batch_size": self._size, "drop_last": self.drop_last}
-        self._facts = plain if plan is None else plan.facts
+        self._facts = plain if self._plan is None else self._plan.facts
+        # The last pool that was planned, and the numbers of batches of the pools of an epoch.
+        self._last: tuple[Any, Batches] | None = None
+        self._counts: dict[Any, int] = {}
         # None tells frameworks that batches differ in size.
         differ = cost is not None or isinstance(batch_size, Mapping)
         self.batch_size = None if differ else batch_size  # type: ignore[assignment]
 
     def __len__(self) -> int:
         """Number of batches on this rank in a whole epoch: that in progress, or the next one."""
-        if self._pools is None:
+        if self._plan is None:
             return self._batches_of(len(self.sampler))
         begun = self.sampler.under_way
         state = self.sampler.upcoming() if begun is None else begun.start
-        return self._pools.count(self.sampler, state.moved(0))
+        return self._count(state.moved(0))
 
     def __iter__(self) -> "BatchPass | PassIterator[IndexBatch]":
         """Return a pass that begins at the sampler's position."""
-        if self._pools is None:
+        if self._plan is None:
             drawn_from = len(self.sampler.dataset)
             return BatchPass(iter(self.sampler), self._size, drawn_from, drop_last=self.drop_last)
         begun = _PlannedPass(self.sampler.upcoming())
-        return PassIterator.over(begun, begun.batches(self.sampler, self._pools))
+        return PassIterator.over(begun, self._blocks(begun))
 
     def __repr__(self) -> str:
         words = [f"{k}={v}" for k, v in self._facts.items() if not isinstance(v, bytes)]
@@ -183,12 +185,12 @@ class BatchSampler(TorchBatchSampler):
 
     def remaining(self) -> int:
         """Return the number of batches left in the pass in progress, or else in the next one."""
-        if self._pools is None:
+        if self._plan is None:
             return self._batches_of(self.sampler.remaining())
         begun = self.sampler.under_way
         if begun is None:
-            return self._pools.count(self.sampler, self.sampler.upcoming())
-        return self._pools.count(self.sampler, begun.start) - begun.handed_out
+            return self._count(self.sampler.upcoming())
+        return self._count(begun.start) - begun.handed_out
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Return the state, the same on every rank; with `batch_size` alone that of the sampler.
@@ -203,7 +205,7 @@ class BatchSampler(TorchBatchSampler):
         """
         if consumed is not None:
             consumed = check_integer("consumed", consumed, 0) * (self._size or 1)
-        if consumed and self._pools is not None and self.sampler.last_pass is None:
+        if consumed and self._plan is not None and self.sampler.last_pass is None:
             raise ValueError(f"consumed must be 0 or None before a pass begins, got {consumed}")
         return self.sampler.state_dict(consumed)
 
@@ -220,20 +222,110 @@ class BatchSampler(TorchBatchSampler):
         Raises:
             ValueError: It is not a state, or belongs to another version of the order or other data.
         """
-        if self._pools is None:
+        if self._plan is None:
             self.sampler.load_state_dict(state_dict, strict)
         else:
             state = OrderState.parse(state_dict)
-            self._pools.left(self.sampler, state)  # refuses that of other batches
+            self._left(state)  # refuses that of other batches
             self.sampler.restore(state, strict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes; a copy has a sampler of its own."""
-        return {**self.__dict__, "sampler": copy(self.sampler)}
+        return {**self.__dict__, "sampler": copy(self.sampler), "_last": None, "_counts": {}}
 
     def _batches_of(self, num_indexes: int) -> int:
         full, rest = divmod(num_indexes, self._size)
         return full + (rest > 0 and not self.drop_last)
+
+    # Planned batches.
+
+    def _bounds(self, state: OrderState) -> list[int]:
+        """Return where each pool of an epoch begins, and where the last one ends."""
+        n = state.num_samples
+        # Only at the very end may the ranks differ in their number of batches.
+        number = 1 if self.sampler.tail == "ragged" else max(1, -(-n // _POOL))
+        return [n * pool // number for pool in range(number + 1)]
+
+    def _left(self, state: OrderState) -> list[OrderState]:
+        """Return where an epoch goes on: in the pool of a state, and at the start of later ones.
+
+        Raises:
+            ValueError: The state was taken with other costs or shapes, or of a sampler alone.
+        """
+        bounds = self._bounds(state)
+        plan = f"{facts_hash(self._facts)} {len(bounds) - 1}"
+        if state.consumed == state.num_samples:
+            return []
+        if state.consumed and state.plan != plan:
+            raise ValueError(
+                "the state was taken in the middle of an epoch with other batches (cost, max_cost, "
+                "pack, shape or batch_size, or pad among millions of samples), or of a sampler "
+                "alone; restore it with the same, or begin the epoch again with set_epoch"
+            )
+        later = range(state.pool + 1, len(bounds) - 1)
+        return [
+            state.moved(state.consumed, plan, state.pool, state.segments),
+            *(state.moved(bounds[pool], plan, pool) for pool in later),
+        ]
+
+    def _count(self, state: OrderState) -> int:
+        """Return the number of batches of this rank from a state on."""
+        share, total = self.sampler.share(state), 0
+        if any(point.epoch != state.epoch for point, *_ in self._counts):
+            self._counts = {}
+        # The first pool is planned last, and kept for the pass.
+        for point in reversed(self._left(state)):
+            what = point, share.num_replicas, share.tail
+            if what not in self._counts:
+                self._counts[what] = self._batches(point).sizes.size
+            total += -(-max(0, self._counts[what] - share.rank) // share.num_replicas)
+        return total
+
+    def _blocks(self, begun: "_PlannedPass") -> Iterator[list[IndexBatch]]:
+        """Begin a pass, and make the batches of one pool after the other."""
+        state, sampler = begun.start, self.sampler
+        begun.left = self._left(state)
+        begun.share = share = sampler.share(state)
+        sampler.begin(begun)
+        about = state.seed, state.epoch, len(sampler.dataset)
+        for point in begun.left:
+            batches = self._batches(point)
+            begun.bounds.append(batches.bounds)
+            bounds = batches.bounds.tolist()
+            yield [
+                IndexBatch(batches.samples[bounds[i] : bounds[i + 1]].tolist(), *about)
+                for i in range(share.rank, batches.sizes.size, share.num_replicas)
+            ]
+
+    def _batches(self, state: OrderState) -> Batches:
+        """Return the batches that are left of the pool of a state, with indexes as samples."""
+        share = self.sampler.share(state)
+        ranks, tail = share.num_replicas, share.tail
+        what = state, ranks, tail
+        if self._last is not None and self._last[0] == what:
+            return self._last[1]
+        order = self.sampler.order(state)
+        start, stop = self._bounds(state)[state.pool :][:2]
+        blocks = [np.arange(i, min(i + _BLOCK, stop)) for i in range(start, stop, _BLOCK)]
+        indexes = np.concatenate(list(map(order.at, blocks)))
+        streams = np.arange(start, stop) % state.streams
+        # With as many ranks as at last, the plan of these goes on.
+        goes_on = state.segments and state.segments[-1][0] == ranks
+        runs = state.segments if goes_on else (*state.segments, (ranks, 0))
+        for number, (then, steps) in enumerate(runs):
+            key = derive_key(state.seed, state.epoch, _POOLS, state.pool, number)
+            # Ranks that do not share the streams evenly, and those of a full shuffle, have no home.
+            ways = 1 if then % state.streams or state.partition == "uniform" else state.streams
+            planned = self._plan.plan(
+                indexes, streams % ways, ways, then, key if state.shuffle else None, tail
+            )
+            taken = min(steps * then, planned.sizes.size)
+            used = planned.bounds[taken]
+            if number < len(runs) - 1:
+                gone = planned.samples[:used]
+                indexes, streams = np.delete(indexes, gone), np.delete(streams, gone)
+        self._last = what, Batches(indexes[planned.samples[used:]], planned.sizes[taken:])
+        return self._last[1]
 
 
 class BatchPass(Iterator[IndexBatch]):
@@ -265,121 +357,18 @@ class BatchPass(Iterator[IndexBatch]):
         self._indexes.load_state_dict(state_dict)
 
 
-class _Pools:
-    """The pools of epochs, and their batches.
-
-    Args:
-        plan: Divides a pool into batches.
-    """
-
-    def __init__(self, plan: CostPlan | ShapePlan) -> None:
-        self._plan, self._digest = plan, facts_hash(plan.facts)
-        # The last pool that was planned, and the numbers of batches of the pools of an epoch.
-        self._last: tuple[Any, Batches] | None = None
-        self._counts: dict[Any, int] = {}
-
-    def _bounds(self, sampler: ChunkedSampler, state: OrderState) -> list[int]:
-        """Return where each pool of an epoch begins, and where the last one ends."""
-        n = state.num_samples
-        # Only at the very end may the ranks differ in their number of batches.
-        number = 1 if sampler.tail == "ragged" else max(1, -(-n // _POOL))
-        return [n * pool // number for pool in range(number + 1)]
-
-    def left(self, sampler: ChunkedSampler, state: OrderState) -> list[OrderState]:
-        """Return where an epoch goes on: in the pool of a state, and at the start of later ones.
-
-        Raises:
-            ValueError: The state was taken with other costs or shapes, or of a sampler alone.
-        """
-        bounds = self._bounds(sampler, state)
-        plan = f"{self._digest} {len(bounds) - 1}"
-        if state.consumed == state.num_samples:
-            return []
-        if state.consumed and state.plan != plan:
-            raise ValueError(
-                "the state was taken in the middle of an epoch with other batches (cost, max_cost, "
-                "pack, shape or batch_size, or pad among millions of samples), or of a sampler "
-                "alone; restore it with the same, or begin the epoch again with set_epoch"
-            )
-        later = range(state.pool + 1, len(bounds) - 1)
-        return [
-            state.moved(state.consumed, plan, state.pool, state.segments),
-            *(state.moved(bounds[pool], plan, pool) for pool in later),
-        ]
-
-    def count(self, sampler: ChunkedSampler, state: OrderState) -> int:
-        """Return the number of batches of this rank from a state on."""
-        share, total = sampler.share(state), 0
-        if any(point.epoch != state.epoch for point, *_ in self._counts):
-            self._counts = {}
-        # The first pool is planned last, and kept for the pass.
-        for point in reversed(self.left(sampler, state)):
-            what = point, share.num_replicas, share.tail
-            if what not in self._counts:
-                self._counts[what] = self.batches(sampler, point).sizes.size
-            total += -(-max(0, self._counts[what] - share.rank) // share.num_replicas)
-        return total
-
-    def batches(self, sampler: ChunkedSampler, state: OrderState) -> Batches:
-        """Return the batches that are left of the pool of a state, with indexes as samples."""
-        share = sampler.share(state)
-        ranks, tail = share.num_replicas, share.tail
-        what = state, ranks, tail
-        if self._last is not None and self._last[0] == what:
-            return self._last[1]
-        order = sampler.order(state)
-        start, stop = self._bounds(sampler, state)[state.pool :][:2]
-        blocks = [np.arange(i, min(i + _BLOCK, stop)) for i in range(start, stop, _BLOCK)]
-        indexes = np.concatenate(list(map(order.at, blocks)))
-        streams = np.arange(start, stop) % state.streams
-        # With as many ranks as at last, the plan of these goes on.
-        goes_on = state.segments and state.segments[-1][0] == ranks
-        runs = state.segments if goes_on else (*state.segments, (ranks, 0))
-        for number, (then, steps) in enumerate(runs):
-            key = derive_key(state.seed, state.epoch, _POOLS, state.pool, number)
-            # Ranks that do not share the streams evenly, and those of a full shuffle, have no home.
-            ways = 1 if then % state.streams or state.partition == "uniform" else state.streams
-            planned = self._plan.plan(
-                indexes, streams % ways, ways, then, key if state.shuffle else None, tail
-            )
-            taken = min(steps * then, planned.sizes.size)
-            used = planned.bounds[taken]
-            if number < len(runs) - 1:
-                gone = planned.samples[:used]
-                indexes, streams = np.delete(indexes, gone), np.delete(streams, gone)
-        self._last = what, Batches(indexes[planned.samples[used:]], planned.sizes[taken:])
-        return self._last[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the pickled attributes, without batches."""
-        return {**self.__dict__, "_last": None, "_counts": {}}
-
-
 class _PlannedPass(Pass):
-    """Pass over planned batches."""
+    """Pass over planned batches.
+
+    Attributes:
+        left: Where the pass goes on, or begins, in each pool.
+        bounds: For each pool that was begun, the bounds of the batches of all ranks.
+    """
 
     def __init__(self, start: OrderState) -> None:
         super().__init__(start)
-        self._left: list[OrderState] = []
-        # For each pool that was begun, the bounds of all batches.
-        self._begun: list[Integers] = []
-
-    def batches(self, sampler: ChunkedSampler, pools: _Pools) -> Iterator[list[IndexBatch]]:
-        """Begin the pass, and make its batches, some at a time."""
-        self._left = pools.left(sampler, self.start)
-        self.share = share = sampler.share(self.start)
-        sampler.begin(self)
-        about = self.start.seed, self.start.epoch, len(sampler.dataset)
-        for point in self._left:
-            batches = pools.batches(sampler, point)
-            bounds = batches.bounds.tolist()
-            self._begun.append(batches.bounds)
-            mine = range(share.rank, batches.sizes.size, share.num_replicas)
-            for at in range(0, len(mine), _AT_ONCE):
-                yield [
-                    IndexBatch(batches.samples[bounds[i] : bounds[i + 1]].tolist(), *about)
-                    for i in mine[at : at + _AT_ONCE]
-                ]
+        self.left: list[OrderState] = []
+        self.bounds: list[Integers] = []
 
     @property
     def num_indexes(self) -> int:
@@ -397,13 +386,13 @@ class _PlannedPass(Pass):
         if self.share is None or not left:
             return self.start
         ranks = self.share.num_replicas
-        for point, bounds in zip(self._left, self._begun, strict=False):  # noqa: B007 (used below)
+        for point, bounds in zip(self.left, self.bounds, strict=False):  # noqa: B007 (used below)
             count = len(range(self.share.rank, bounds.size - 1, ranks))
             if left <= count:
                 break
             left -= count
         taken, segments = min(left * ranks, bounds.size - 1), point.segments
-        if point == self._left[-1] and taken == bounds.size - 1:
+        if point == self.left[-1] and taken == bounds.size - 1:
             return self.start.moved(self.start.num_samples)
         if segments and segments[-1][0] == ranks:
             left, segments = left + segments[-1][1], segments[:-1]
