@@ -23,8 +23,7 @@ from wids.codecs.formats import field_kind
 from wids.reading.collate import follow_path
 from wids.reading.ragged import equals_fill
 from wids.reading.samplesequence import is_near
-from wids.views.fieldhomes import in_tables
-from wids.views.plan import joined_names, slots_of
+from wids.views.plan import joined_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +121,7 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
     """
     from wids.codecs.headers import is_stated  # imported here, as opening needs no codecs of media
 
-    if in_tables(slots_of(samples), field) and not path:
+    if field in joined_names(samples) and not path:
         return
     for index in range(len(samples)):
         data = samples.read_raw(index, (field,)).get(field)

@@ -33,7 +33,7 @@ from wids.views.plan import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Reading", "in_tables", "may_give", "read_field"]
+__all__ = ["Reading", "may_give", "read_field"]
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -297,13 +297,4 @@ def may_give(slots: Slots, name: str) -> bool:
     return any(
         step is not None and (step.replace or step.of_table or own in likely_names(slots, step))
         for step, own in found
-    )
-
-
-def in_tables(slots: Slots, name: str, number: int = 0) -> bool:
-    """Return whether a field of all samples is a column of joined tables."""
-    latest = [next(_givers(slots, each, name), (None, "")) for each in slots[number].sources]
-    return bool(latest) and all(
-        step is not None and (step.of_table or in_tables(slots, own, step.slot))
-        for step, own in latest
     )

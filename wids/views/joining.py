@@ -48,7 +48,6 @@ __all__ = [
     "check_new_names",
     "counterparts",
     "joined_rows",
-    "matching_rows",
     "refuse_joined",
     "tables_of",
     "used_columns",
@@ -63,6 +62,8 @@ _LABELS = ("__key__", "__index__", "__shard__", "__shardindex__", "__dataset__")
 
 def counterparts(left: Any, right: Any, *, aligned: bool) -> Integers:
     """Return the index of the sample with the same key in another dataset, -1 for none.
+
+    Only the hashes of keys are compared here; reading a sample then compares the keys.
 
     Args:
         left: The samples that get fields.
@@ -82,24 +83,7 @@ def counterparts(left: Any, right: Any, *, aligned: bool) -> Integers:
     wanted, held = left.key_hashes(), right.key_hashes()
     if np.array_equal(wanted, held):
         return side_by_side
-    return matching_rows(wanted, right, KeyTable(held))
-
-
-def matching_rows(wanted: npt.NDArray[np.uint64], right: Any, table: KeyTable) -> Integers:
-    """Return the index in `right` of the sample with the key of each sample of the left.
-
-    Args:
-        wanted: Hash of the key of each sample of the left.
-        right: The sequence in which they are looked up.
-        table: Table of the keys of `right`.
-
-    Returns:
-        The indexes; -1 for a sample without a counterpart. Only the hashes are compared here;
-        reading a sample then compares the keys.
-
-    Raises:
-        ValueError: Several samples of `right` have a key that is looked for.
-    """
+    table = KeyTable(held)
     for first, second, *_ in table.doubles(wanted):
         raise ValueError(
             f"join: samples {first} and {second} of the right dataset both have the key "
@@ -438,8 +422,8 @@ def _first_rows(
         ValueError: Several rows have one value that is wanted.
     """
     values = table.columns[column]
-    row_of = np.flatnonzero(~values.nulls) if len(values.nulls) else np.arange(len(hashes))
-    key = KeyTable(hashes[row_of] if len(values.nulls) else hashes)
+    row_of = np.flatnonzero(~values.nulls)
+    key = KeyTable(hashes[row_of])
     for positions in key.doubles(wanted):
         rows = row_of[positions].tolist()
         # Values that differ may share a hash by chance; then reading compares them.

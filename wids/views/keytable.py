@@ -207,8 +207,7 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
         raise TypeError(f"keys: expected a list of keys, or a file of them, {_what_is_wrong(keys)}")
     if isinstance(keys, np.ndarray):
         if keys.dtype.names is not None and len(keys.dtype) == 2:
-            pairs = zip(*(keys[name].tolist() for name in keys.dtype.names), strict=True)
-            return [f"{high:016x}{low:016x}" for high, low in pairs]
+            keys = np.stack([keys[name] for name in keys.dtype.names], axis=1)
         if keys.ndim == 2 and keys.dtype.kind == "u" and keys.shape[1] == 2:
             return [f"{high:016x}{low:016x}" for high, low in keys.tolist()]
         keys = keys.tolist()

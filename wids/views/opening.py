@@ -703,10 +703,9 @@ def patched(samples: Any, patch: Any, made: str) -> View:
         ValueError: It has a key twice, or its spec numbers the classes of a class field otherwise.
     """
     from wids.codecs.formats import is_class
-    from wids.views.joining import matching_rows
-    from wids.views.keytable import KeyTable
+    from wids.views.joining import counterparts
 
-    matches = matching_rows(samples.key_hashes(), patch, KeyTable(patch.key_hashes()))
+    matches = counterparts(samples, patch, aligned=False)
     lost = np.setdiff1d(np.arange(len(patch)), matches)
     if len(lost):
         key = patch.keys_at(lost[:1])[0]

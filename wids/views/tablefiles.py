@@ -64,7 +64,7 @@ _NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 def is_table(source: Any) -> bool:
     """Return whether a value is a table and not a sequence of samples."""
-    if isinstance(source, str | os.PathLike | Mapping | np.ndarray):
+    if isinstance(source, str | os.PathLike | Mapping | np.ndarray | Table):
         return True
     home = type(source).__module__.partition(".")[0]
     return home in {"pandas", "pyarrow", "polars"} or hasattr(source, "__arrow_c_stream__")
@@ -77,7 +77,8 @@ def open_table(
 
     Args:
         source: Path or URL of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file; a
-            data frame of pandas or polars, or a table of pyarrow; a dict of columns; or an array.
+            data frame of pandas or polars, or a table of pyarrow; a dict of columns; an array; or
+            what was opened before.
         cache: Where a file at a URL is fetched to.
         stamp: What the file must have.
 
@@ -88,6 +89,8 @@ def open_table(
         OSError: It cannot be read.
         ModuleNotFoundError: pyarrow is needed and not installed.
     """
+    if isinstance(source, Table):
+        return source
     if isinstance(source, str | os.PathLike):
         return _in_file(source, cache, stamp)
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None

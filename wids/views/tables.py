@@ -106,13 +106,11 @@ class Column:
 
     @cached_property
     def nulls(self) -> Flags:
-        """Whether each value is null; empty if none is."""
-        if all(piece.nulls is None for piece in self._pieces):
-            return np.zeros(0, np.bool_)
-        flags = [
-            np.zeros(len(p.stored), np.bool_) if p.nulls is None else p.nulls for p in self._pieces
-        ]
-        return np.concatenate(flags)
+        """Whether each value is null."""
+        found = np.zeros(len(self), np.bool_)
+        for piece, start, end in zip(self._pieces, self._starts, self._ends, strict=True):
+            found[start:end] = False if piece.nulls is None else piece.nulls
+        return found
 
     def hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of the `equal_text` of each value; that of a null is meaningless."""
@@ -643,23 +641,18 @@ class TableRows:
         """Return the fields of a batch as columns; None if raw ones are missing."""
         from wids.reading.collate import column_of
 
+        samples = self.read_batch_as(rows.tolist(), rows.tolist())
         batch: dict[str, Any] = {}
-        samples: list[dict[str, Any]] = []
         if self._key_at is not None:
-            batch["__key__"] = list(map(self._key_at, rows.tolist()))
-        for name, _, finish in self._readers:
-            values, missing = self._taken(rows, name)
-            if self.batch_kind == "raw":
-                if len(missing):
-                    return None
-                batch[name] = _as_bytes(name, values)
-            elif len(missing) or finish is not None:
-                # Once for all such fields.
-                samples = samples or self.read_batch_as(rows.tolist(), rows.tolist())
-                batch[name] = column_of([sample[name] for sample in samples])
+            batch["__key__"] = [sample["__key__"] for sample in samples]
+        for name in self.fields:
+            values = [sample[name] for sample in samples]
+            if self.batch_kind != "raw":
+                batch[name] = column_of(values)
+            elif any(value is None for value in values):
+                return None
             else:
-                is_array = isinstance(values, np.ndarray)
-                batch[name] = values if is_array else column_of(list(values))
+                batch[name] = _as_bytes(name, values)
         return batch
 
     def column_at(
@@ -696,7 +689,7 @@ class TableRows:
     def _taken(self, rows: Integers, extension: str) -> tuple[Values, Integers]:
         """Return the existing values of rows, and the slots of rows without one."""
         column = self.table.columns[self.fields[extension]]
-        nulls = column.nulls[rows] if len(column.nulls) else np.zeros(len(rows), np.bool_)
+        nulls = column.nulls[rows]
         return column.take(rows[~nulls]), np.flatnonzero(nulls)
 
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:

@@ -838,8 +838,7 @@ class Viewable(_Sequence):
             opened = open_table(right, cache=cache_of(self))
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
             rows, table = joined_rows(self, opened, aligned=aligned, **how)
-            step = Add(0, {}, replace, of_table=True)
-            return self._joined(table, rows, step, missing)
+            return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
         for old, new in (rename or {}).items():
             if not str(new).startswith("."):
                 raise ValueError(f"rename: a field begins with a dot, got {new!r} for {old!r}")
@@ -883,16 +882,14 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A table or a row is missing, or as for `join`.
         """
-        from wids.views.joining import cache_of, joined_rows
+        from wids.views.joining import cache_of
         from wids.views.tablefiles import beside_shards
 
         check_choice("missing", missing, ("error", "drop", "fill"))
-        datasets = datasets_in(self, joined=False)
         options: Any = {"missing": missing, "cache": cache_of(self), "warned": fields is None}
-        opened = beside_shards(pattern, datasets, **options)
+        opened = beside_shards(pattern, datasets_in(self, joined=False), **options)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-        rows, table = joined_rows(self, opened, **how)
-        return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
+        return self.join(opened, replace=replace, **how)
 
     def _joined(self, right: Any, matches: npt.NDArray[np.int64], step: Add, missing: str) -> View:
         """Return the samples with the fields of their counterparts.
@@ -957,10 +954,12 @@ class Viewable(_Sequence):
         if extension in KEY_NAMES:
             return list(self.keys)
         field, steps = column_named(extension, "extension")
-        everything = np.arange(len(self), dtype=np.int64)
-        values = self.column_at(everything, field, *steps, *path, fill=fill)
+        values = self._whole_column(field, *steps, *path, fill=fill)
         warn_if_unknown(self, values, field, (*steps, *path), fill)
         return values
+
+    def _whole_column(self, field: str, *path: str | int, fill: Any) -> Values:
+        return self.column_at(np.arange(len(self), dtype=np.int64), field, *path, fill=fill)
 
     def show(self, index: int = 0) -> SampleView:
         """Show one sample: in a notebook as a table with pictures, else as lines of text.
@@ -1132,21 +1131,10 @@ class ShardListDataset(ShardList, Viewable):
             self.__dict__.pop("key_table", None)
         return changed
 
-    def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
-        """Return one field of all samples, decoded, without reading the others.
+    column = Viewable.column  # which takes names of columns, too
 
-        Args:
-            extension: The field, such as ".cls"; or a column such as ".json:size.width" or "key".
-            path: As for `ShardList.column`, like `fill`, the result and the errors.
-            fill: Value for samples without this field or value, or with null. A column that no
-                sample has, such as a misspelt one, is warned of.
-        """
-        if extension in KEY_NAMES:
-            return list(self.keys)
-        field, steps = column_named(extension, "extension")
-        values = super().column(field, *steps, *path, fill=fill)
-        warn_if_unknown(self, values, field, (*steps, *path), fill)
-        return values
+    def _whole_column(self, field: str, *path: str | int, fill: Any) -> Values:
+        return ShardList.column(self, field, *path, fill=fill)
 
 
 class View(Planned, Viewable):
@@ -1306,12 +1294,7 @@ def concat_plan(
         any_classes=classes == "any" or any(each.any_classes for each in known),
         draws=next((each.draws for each in known if each.draws is not None), None),
     )
-    # The same list as several parts is read as one.
-    plans: dict[int, Slots] = {}
-    for part in given:
-        if id(part) not in plans:
-            plans[id(part)] = slots_of(part)
-    return concatenated([plans[id(part)] for part in given], labels or [None] * len(given)), facts
+    return concatenated([*map(slots_of, given)], labels or [None] * len(given)), facts
 
 
 def checked_parts(parts: Any) -> list[Any]:
