@@ -43,14 +43,13 @@ class Join(NamedTuple):
         side: Number of the side whose fields it adds, which is larger than that of the part.
         rename: New names of fields, by their names there.
         replace: Whether these take the place of fields of the same name.
-        absent: Function that returns the fields, by their names there, that are None without a
-            counterpart.
+        absent: The fields, by their names there, that are None without a counterpart.
     """
 
     side: int
     rename: Mapping[str, str]
     replace: bool
-    absent: Callable[[], Sequence[str]]
+    absent: Sequence[str]
 
 
 class Renamed(NamedTuple):

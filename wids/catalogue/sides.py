@@ -267,7 +267,7 @@ def _add(
         mine: Columns of the samples that the join was made with; None for all.
     """
     renamed = {column_name(old): column_name(new) for old, new in join.rename.items()}
-    absent = {*map(column_name, join.absent())}
+    absent = {*map(column_name, join.absent)}
     their_sizes: Any = theirs.get("sizes") or {}
     sizes = _members_of(columns)
 

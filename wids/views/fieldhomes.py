@@ -145,7 +145,7 @@ def _of_sides(
     def right(some: Integers) -> Values:
         return read_field(slots, indexes[some], own, reading, step.slot)
 
-    none = () if step.absent is None else step.absent.names
+    none = step.absent or ()
     if step.of_table or not _may_have(slots, [before], name):
         lacking = slots[step.slot].rows.take(indexes) < 0
         if own not in none and reading.fill is None and lacking.any():

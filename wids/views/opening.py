@@ -42,7 +42,6 @@ from wids.specs.spec import DatasetSpec
 from wids.views.classes import other_classes
 from wids.views.plan import (
     Add,
-    FieldNames,
     Rename,
     Slot,
     Source,
@@ -762,7 +761,7 @@ def _step(said: dict[str, Any], later: range) -> Step:
         named[0],
         said.get("rename") or {},
         bool(said.get("replace")),
-        None if none is None else FieldNames(None, none),
+        None if none is None else tuple(none),
         bool(said.get("of_table")),
     )
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Add",
     "Call",
-    "FieldNames",
     "ListLeaf",
     "Rename",
     "Slot",
@@ -148,35 +147,6 @@ class ListLeaf:
         return ListLeaf, (self.samples,)
 
 
-class FieldNames:
-    """Names of the fields that are None in samples without a counterpart.
-
-    They are those of the first sample of the right side of the join, which are read when they are
-    needed.
-
-    Args:
-        slots: Plan of that sample; None if the names are known.
-        names: The names.
-    """
-
-    def __init__(self, slots: Slots | None, names: Sequence[str] | None = None) -> None:
-        self._slots, self._names = slots, names
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names, as on the right side."""
-        if self._names is None:
-            self._names = first_names(self._slots) if self._slots is not None else []
-        return self._names
-
-    def among(self, wanted: set[str]) -> FieldNames:
-        """Return those of the names that are wanted."""
-        return FieldNames(None, [name for name in self.names if name in wanted])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FieldNames, (self._slots, self._names)
-
-
 @dataclass(eq=False)
 class Add:
     """Step that merges the fields of the sample in another slot.
@@ -185,7 +155,8 @@ class Add:
         slot: Number of that slot, which is larger than that of its own.
         rename: New names of fields, by their names there.
         replace: Whether these take the place of fields of the same name.
-        absent: Fields that are None without a counterpart; None: then nothing is added.
+        absent: Fields that are None without a counterpart, those of the first sample of the right
+            side; None: then nothing is added.
         of_table: Whether the slot has the rows of a table, which need not have a key.
         guess: Fields of a counterpart that was read, those of most, probably; None before.
     """
@@ -193,7 +164,7 @@ class Add:
     slot: int
     rename: Mapping[str, str]
     replace: bool = False
-    absent: FieldNames | None = None
+    absent: tuple[str, ...] | None = None
     of_table: bool = False
     guess: Sequence[str] | None = None
 
@@ -243,7 +214,7 @@ class Add:
         if right is None:
             if self.absent is None:
                 return left
-            right = dict.fromkeys(self.absent.names)
+            right = dict.fromkeys(self.absent)
         elif not (isinstance(right, dict) and ("__key__" in right or self.of_table)):
             raise _not_samples(left, right, number)
         if not (isinstance(left, dict) and "__key__" in left):
@@ -610,8 +581,7 @@ def names_after(slots: Slots, source: Source, names: Iterable[str]) -> list[str]
     """Return the names of fields after the steps of a source, with those of first counterparts."""
     for step in source.steps:
         if isinstance(step, Add):
-            none = [] if step.absent is None else step.absent.names
-            names = [*names, *step.renamed(likely_names(slots, step) or none)]
+            names = [*names, *step.renamed(likely_names(slots, step) or step.absent or ())]
         elif isinstance(step, Rename):
             names = step.renamed(names)
     return list(dict.fromkeys(names))
@@ -956,7 +926,7 @@ def _renewed(sources: Sequence[Source], wanted: Sequence[Any]) -> list[Source]:
             return step
         names, absent = wanted[step.slot], step.absent
         if absent is not None and names is not None:
-            absent = absent.among(names)
+            absent = tuple(name for name in absent if name in names)
         return replace(step, absent=absent, guess=None)
 
     return _with_steps(sources, renewed)

@@ -201,7 +201,7 @@ class _Writer:
         said |= {"rename": dict(step.rename)} if step.rename else {}
         said |= {"replace": True} if step.replace else {}
         said |= {"of_table": True} if step.of_table else {}
-        return said | ({} if step.absent is None else {"none": list(step.absent.names)})
+        return said | ({} if step.absent is None else {"none": list(step.absent)})
 
     def _leaf(self, leaf: Any) -> dict[str, Any]:
         if isinstance(leaf, TableRows):

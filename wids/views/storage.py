@@ -199,9 +199,5 @@ def _part(slots: Slots, source: Source) -> Part:
         if isinstance(step, Rename):
             steps.append(Renamed(step.names))
         elif isinstance(step, Add):
-            steps.append(Join(step.slot, step.rename, step.replace, partial(_absent, step)))
+            steps.append(Join(step.slot, step.rename, step.replace, step.absent or ()))
     return Part(home, source.offered, tuple(steps), partial(names_of_classes, slots, source))
-
-
-def _absent(step: Add) -> Sequence[str]:
-    return () if step.absent is None else step.absent.names

@@ -46,13 +46,13 @@ from wids.views.columnnames import (
 from wids.views.plan import (
     Add,
     Call,
-    FieldNames,
     Rename,
     Slots,
     checked_names,
     chosen,
     concatenated,
     datasets_in,
+    first_names,
     joined,
     leaves_of,
     slots_of,
@@ -916,7 +916,7 @@ class Viewable(_Sequence):
             matches = matches[matches >= 0]
         elif len(lost) and missing == "fill":
             first = others if not len(right) else chosen(others, Rows.over(range(1)))
-            step.absent = FieldNames(first, list(right.fields) if step.of_table else None)
+            step.absent = tuple(right.fields if step.of_table else first_names(first))
         check_fields(self, right, step)
         facts = facts_of(left)
         made = facts.made
