@@ -60,7 +60,7 @@ def _document(scene: Scene) -> dict[str, Any]:
     """Return a good view, with all kinds of objects."""
     stamp = stamp_of(scene.folder / "t.csv")
     data: dict[str, Any] = {"shardlist": [{"url": "a.tar", "nsamples": 5}], "nsamples": 5}
-    table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "nrows": 5}
+    table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest}
     table |= {"table": "t.csv", "fields": {".caption": "caption"}, "key": "key"}
     other = copy.deepcopy(data) | {"fields": [".txt"]}
     tabled = {"join": 1, "of_table": True, "none": [".caption"]}

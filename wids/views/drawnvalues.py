@@ -27,7 +27,14 @@ class ValueDraw:
         """Return the sample with one of the values."""
         values: list[Any] = []
         for column in self.columns:
-            found = _value_at(sample, column)
+            field, path = column_named(column)
+            value = sample.get(field)
+            if path and isinstance(value, bytes | memoryview):
+                raise TypeError(
+                    f"draw: {field} is raw bytes, expected a decoded value; open the dataset "
+                    'without transformations="bytes"'
+                )
+            found = follow_path(value, path)
             values += found if isinstance(found, list | tuple) else [found]
         values = [value for value in values if value is not None]
         if not values:
@@ -66,15 +73,3 @@ def draw(*columns: str, to: str) -> ValueDraw:
     for column in columns:
         column_named(column)
     return ValueDraw(columns, check_extension("to", to))
-
-
-def _value_at(sample: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column in a decoded sample; None if there is none."""
-    field, path = column_named(column)
-    value = sample.get(field)
-    if path and isinstance(value, bytes | memoryview):
-        raise TypeError(
-            f"draw: {field} is raw bytes, expected a decoded value; open the dataset without "
-            'transformations="bytes"'
-        )
-    return follow_path(value, path)

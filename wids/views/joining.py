@@ -249,12 +249,7 @@ def joined_rows(
     pipeline = datasets[0].pipeline if datasets else None
     # What a field found was compared here; reading would need the field again.
     key = column if field is None else None
-    return rows, TableRows(table, chosen, key, pipeline, datasets if _is_beside(table) else ())
-
-
-def _is_beside(table: Table) -> bool:
-    """Return whether a table is made of those that lie beside the shards of datasets."""
-    return table.origin is not None and table.origin.is_pattern
+    return rows, TableRows(table, chosen, key, pipeline)
 
 
 def used_columns(table: Table, fields: Mapping[str, str], key: str | None) -> list[str]:
@@ -283,7 +278,7 @@ def refuse_joined(path: Path, samples: Any) -> None:
     """Raise ValueError if a new file would replace a table that is joined under a sequence."""
     for rows in tables_of(samples):
         origin = rows.table.origin
-        if origin is None or origin.is_pattern or not is_local(origin.location):
+        if origin is None or origin.beside or not is_local(origin.location):
             continue
         table = local_path(origin.location)
         if path.exists() and table.exists() and path.samefile(table):
@@ -324,10 +319,8 @@ def _chosen_fields(
         return name[1:] if name not in table.names and name.startswith(".") else name
 
     names = {column_of(name): new for name, new in rename.items()}
-    for name, new in names.items():
+    for name in names:
         _check_column(table, name, "rename")
-        if not new.startswith("."):
-            raise ValueError(f"rename: a field begins with a dot, got {new!r} for {name!r}")
     if fields is None:
         # Labels and what was matched are in the sample; pandas names an index without a name so.
         left_out = {*_LABELS, matched}
@@ -428,11 +421,11 @@ def _first_rows(
         rows = row_of[positions].tolist()
         # Values that differ may share a hash by chance; then reading compares them.
         if len({values.at(row) for row in rows}) < len(rows):
-            counted = " (counted through the tables of all shards in order)"
+            is_beside = table.origin is not None and len(table.origin.beside) > 0
+            counted = " (counted through the tables of all shards in order)" * is_beside
             raise ValueError(
-                f"join: rows {rows[0]} and {rows[1]} of {table.name}"
-                f"{counted if _is_beside(table) else ''} both have {values.at(rows[0])!r} in "
-                f"column {column!r}; leave one of them out of the table"
+                f"join: rows {rows[0]} and {rows[1]} of {table.name}{counted} both have "
+                f"{values.at(rows[0])!r} in column {column!r}; leave one of them out of the table"
             )
     return np.append(row_of, -1)[key.first_indexes(wanted, -1)]
 
@@ -448,7 +441,7 @@ def _lost(left: Any, table: Table, match: tuple[str | None, str | None], lost: I
         value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
         wanted = f"{field} {value.item() if isinstance(value, np.generic) else value!r}"
     origin = table.origin
-    if origin is not None and origin.is_pattern:
+    if origin is not None and origin.beside:
         beside = display_url(table_beside(origin.location, left.locate(first).shard.url))
         seen = f", which {beside} should have"
     else:

@@ -176,13 +176,6 @@ def _read_lines(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _what_is_wrong(named: str) -> str:
-    """Return why a text names no file of keys."""
-    if scheme_of(named):
-        return f"on this machine, got the URL {display_url(named)!r:.200}; fetch it first"
-    return f"and there is no such file: {named!r:.80}"
-
-
 def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
     """Return the keys in a list or a file.
 
@@ -204,7 +197,10 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
             return _read_lines(path)
         keys = load_npy(path)
     if isinstance(keys, str):
-        raise TypeError(f"keys: expected a list of keys, or a file of them, {_what_is_wrong(keys)}")
+        where = f"and there is no such file: {keys!r:.80}"
+        if scheme_of(keys):
+            where = f"on this machine, got the URL {display_url(keys)!r:.200}; fetch it first"
+        raise TypeError(f"keys: expected a list of keys, or a file of them, {where}")
     if isinstance(keys, np.ndarray):
         if keys.dtype.names is not None and len(keys.dtype) == 2:
             keys = np.stack([keys[name] for name in keys.dtype.names], axis=1)

@@ -48,6 +48,7 @@ from wids.views.plan import (
     Step,
     Surround,
     checked_names,
+    fields_of_leaf,
     first_names,
     joined,
     slots_of,
@@ -93,7 +94,7 @@ _SAID = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
 _SAID |= {"lineage": object, "classes": str}
 _LEAF = _Object(dict.fromkeys(["spec", "versions", "table", "tables", *USUAL_RULES], object))
 _LEAF |= {"shardlist": list, "nsamples": int, "nbytes": int, "digest": str, "options": dict}
-_LEAF |= {"fields": object, "contents": dict, "nrows": int, "beside": [int], "key": str}
+_LEAF |= {"fields": object, "contents": dict, "beside": [int], "key": str}
 _STEP = _Object({"names": {str: [str]}, "before": [int], "after": [int], "join": int})
 _STEP |= {"none": [str], "rename": {str: str}}
 _STEP |= dict.fromkeys(["replace", "of_table"], bool)
@@ -469,10 +470,7 @@ class _Opener:
             known.setdefault(json.dumps(each, sort_keys=True), _step(each, later))
             for each in said.get("steps") or []
         ]
-        shards = getattr(leaf, "pipeline", None)
-        offered = leaf.fields if shards is None else shards.fields
-        fields = None if offered is None else frozenset(offered)
-        return Source(leaf, said.get("name"), tuple(steps), fields)
+        return Source(leaf, said.get("name"), tuple(steps), fields_of_leaf(leaf))
 
     def _arrays(self, named: dict[str, Any] | None) -> Mapping[str, Any]:
         """Return the arrays in the file that a document names."""
@@ -530,13 +528,7 @@ class _Opener:
         except OSError as error:
             raise SpecError(str(error)) from error
         pipeline = None if first is None else first.pipeline
-        rows = TableRows(table, fields, node.get("key"), pipeline, beside)
-        if len(rows) != node.get("nrows", len(rows)):
-            raise SpecError(
-                f"{table.name}: expected {node['nrows']} rows, found {len(rows)}; join the table "
-                "again"
-            )
-        return rows
+        return TableRows(table, fields, node.get("key"), pipeline)
 
     def _count(self, what: str) -> None:
         """Count what is opened; kilobytes may name each other millions of times."""

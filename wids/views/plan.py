@@ -55,6 +55,7 @@ __all__ = [
     "datasets_in",
     "fields_after",
     "fields_of",
+    "fields_of_leaf",
     "first_names",
     "has_function",
     "in_both",
@@ -622,10 +623,10 @@ def joined(left: Slots, right: Slots, places: Rows, step: Add) -> Slots:
 
 def _offered_now(slot: Slot) -> list[Source]:
     """Return the sources of a slot, each with the fields that it is read with."""
-    return [source._replace(offered=_fields_of(source.leaf)) for source in slot.sources]
+    return [source._replace(offered=fields_of_leaf(source.leaf)) for source in slot.sources]
 
 
-def _fields_of(leaf: Any) -> frozenset[str] | None:
+def fields_of_leaf(leaf: Any) -> frozenset[str] | None:
     """Return the fields that a dataset is read with; None for all."""
     if isinstance(leaf, TableRows):
         return frozenset(leaf.fields)
@@ -682,15 +683,20 @@ def _used(slot: Slot) -> tuple[list[Source], Rows]:
     """Return the sources of a slot that have rows, at least one, and the rows in these."""
     if len(slot.sources) == 1:
         return [*slot.sources], slot.rows
-    counts = np.zeros(len(slot.sources), np.int64)
+    is_used = np.zeros(len(slot.sources), np.bool_)
     for block in slot.rows.blocks():
-        there = np.searchsorted(slot.ends, block[block >= 0], "right")
-        counts += np.bincount(there, minlength=len(counts))
-    used = np.flatnonzero(counts).tolist() or [0]
-    sizes = np.where(np.isin(np.arange(len(counts)), used), 0, np.diff(slot.ends, prepend=0))
+        is_used[np.searchsorted(slot.ends, block[block >= 0], "right")] = True
+    if is_used.all():
+        return [*slot.sources], slot.rows
     # What is before a source and goes makes its rows smaller.
-    shifts = (np.cumsum(sizes) - sizes) * -1
-    return [slot.sources[each] for each in used], _shifted(slot, shifts.tolist())
+    gone = np.cumsum(np.where(is_used, 0, np.diff(slot.ends, prepend=0)))
+    blocks = [
+        np.where(block < 0, -1, block - gone[np.searchsorted(slot.ends, block, "right")])
+        for block in slot.rows.blocks()
+    ]
+    used = np.flatnonzero(is_used).tolist() or [0]
+    rows = Rows.of(np.concatenate(blocks)) if blocks else Rows.over(range(0))
+    return [slot.sources[each] for each in used], rows
 
 
 def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
@@ -704,32 +710,27 @@ def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
     for number in range(max(map(len, parts))):
         sources: list[Source] = []
         rows: list[Rows] = []
-        end = 0
+        known: list[tuple[Any, ...]] = []
+        start, end, last = 0, 0, -1
         for part, label in zip(parts, labels, strict=True):
             if number >= len(part):
                 rows.append(Rows.none(len(part[0].rows)))
                 continue
-            slot = part[number]
-            # A dataset may come several times: what ascends in each part ascends in the whole.
-            rows.append(slot.rows.shifted(end))
-            end += sum(len(source.leaf) for source in slot.sources)
+            slot, own = part[number], part[number].sources
             if label is not None and number == 0:
-                sources += [source._replace(label=label) for source in slot.sources]
-            else:
-                sources += slot.sources
+                own = tuple(source._replace(label=label) for source in own)
+            added = slot.rows
+            # Where rows would descend, sources come once more: ascending rows take less memory.
+            descends = added.ascending and added.count and start + added.at(0) <= last
+            identities = [source.identity for source in own]
+            if descends or identities != known:
+                start, known = end, identities
+                sources += own
+                end += sum(len(source.leaf) for source in own)
+            rows.append(added.shifted(start))
+            last = rows[-1].at(added.count - 1) if added.ascending and added.count else -1
         slots.append(Slot(sources, Rows.concat(rows)))
     return tuple(slots)
-
-
-def _shifted(slot: Slot, shifts: list[int]) -> Rows:
-    """Return the rows of a slot, each moved as its source is."""
-    if len(set(shifts)) == 1:
-        return slot.rows.shifted(shifts[0])
-    moves, blocks = np.array(shifts), []
-    for addresses in slot.rows.blocks():
-        numbers = np.minimum(np.searchsorted(slot.ends, addresses, "right"), len(shifts) - 1)
-        blocks.append(np.where(addresses < 0, -1, addresses + moves[numbers]))
-    return Rows.of(np.concatenate(blocks)) if blocks else Rows.over(range(0))
 
 
 def fields_of(slots: Slots, index: int, number: int = 0, **how: Any) -> dict[str, Any] | None:

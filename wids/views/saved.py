@@ -254,16 +254,15 @@ class _Writer:
                 "and join that"
             )
         location = os.path.relpath(origin.location) if origin.is_relative else origin.location
-        named = location if origin.is_pattern else self._located(location)
-        beside = {"beside": [self._number(leaf) for leaf in rows.beside]} if rows.beside else {}
+        named = location if origin.beside else self._located(location)
+        beside = [self._number(leaf) for leaf in origin.beside]
         return {
-            "tables" if origin.is_pattern else "table": named,
+            "tables" if beside else "table": named,
             "nbytes": origin.stamp.nbytes,
             "digest": origin.stamp.digest,
-            "nrows": len(rows),
             "fields": rows.fields,
             "key": rows.key,
-            **beside,
+            **({"beside": beside} if beside else {}),
         }
 
     def _rows(self, rows: Rows) -> dict[str, Any]:

@@ -655,6 +655,8 @@ def beside_shards(
         )
     shards = dict.fromkeys(url for dataset in datasets for url in dataset.shards.urls)
     locations = [table_beside(pattern, shard) for shard in shards]
+    if not locations:
+        raise ValueError("join_tables: expected samples of shards, beside which tables lie")
 
     def opened(location: str) -> Table | None:
         try:
@@ -698,7 +700,7 @@ def beside_shards(
             for name in wanted
         }
 
-    return Table(names, read, Origin(pattern, together, is_pattern=True))
+    return Table(names, read, Origin(pattern, together, tuple(datasets)))
 
 
 def _stamp_of_all(tables: Sequence[Table]) -> FileStamp:

@@ -14,6 +14,7 @@ import os
 import pickle
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -73,7 +74,7 @@ class Column:
 
     def __init__(self, pieces: Sequence[Any]) -> None:
         self.stored = [each for each in pieces if len(each)]
-        self._pieces = list(map(_piece, self.stored))
+        self._pieces = list(map(_Piece, self.stored))
         self._ends: list[int] = np.cumsum(list(map(len, self.stored)), dtype=np.int64).tolist()
         self._starts = [0, *self._ends][: len(self.stored)]
         # Nulls alone, as in a table where nothing failed, are of any kind.
@@ -145,22 +146,45 @@ class Column:
         return compute.local_timestamp(found) if zoned else found
 
 
-class _Piece(NamedTuple):
+class _Piece:
     """Adjacent rows of a column.
 
+    Args:
+        stored: What the piece is made of.
+
     Attributes:
-        stored: What the piece was made of.
+        stored: As given.
         values: The same as numbers, texts or bytes, over the same memory; else as it is.
         nulls: Whether each value is null; None if none is.
         kind: What the values are.
         at: Function from a row to its value; None for a null.
     """
 
-    stored: Any
-    values: Any
-    nulls: Flags | None
-    kind: Kind
-    at: Callable[[int], Any]
+    def __init__(self, stored: Any) -> None:
+        self.stored = self.values = stored
+        self.nulls: Flags | None = None
+        self.kind: Kind = "objects"
+        self.at: Callable[[int], Any]
+        if type(stored).__module__ == "pyarrow.lib":
+            self.values = _values_of_arrow(stored)
+            self.at = partial(_as_py, self.values)
+            if stored.null_count:
+                self.nulls = stored.is_null().to_numpy(zero_copy_only=False)
+        else:
+            self.at = stored.__getitem__
+            if isinstance(stored, list) and any(item is None for item in stored):
+                self.nulls = np.array([item is None for item in stored], np.bool_)
+        values = self.values
+        if isinstance(values, np.ndarray):
+            self.kind = "numbers"
+            plain = values.ndim == 1 and values.dtype != np.float16  # which no memoryview reads
+            self.at = values.data.__getitem__ if plain else partial(_copied, values)
+        elif isinstance(values, RaggedText | Ragged):
+            self.kind = "text" if isinstance(values, RaggedText) else "bytes"
+            self.at = _slice_reader(values)
+        if self.nulls is not None:
+            is_null, get = self.nulls.data, self.at
+            self.at = lambda row: None if is_null[row] else get(row)
 
     def take(self, rows: Integers) -> Values:
         if self.kind == "objects":
@@ -173,29 +197,6 @@ class _Piece(NamedTuple):
             data = self.values.values[offsets[0] : offsets[-1]]
             return hash_packed(data.tobytes(), offsets - offsets[0])
         return hash_keys([equal_text(self.at(row)) for row in range(start, stop)])
-
-
-def _piece(stored: Any) -> _Piece:
-    values, nulls = stored, None
-    is_arrow = type(stored).__module__ == "pyarrow.lib"
-    if is_arrow:
-        values = _values_of_arrow(stored)
-        nulls = stored.is_null().to_numpy(zero_copy_only=False) if stored.null_count else None
-    elif isinstance(stored, list) and any(item is None for item in stored):
-        nulls = np.array([item is None for item in stored], np.bool_)
-    kind: Kind = "objects"
-    get: Callable[[int], Any] = partial(_as_py, values) if is_arrow else values.__getitem__
-    if isinstance(values, np.ndarray):
-        kind = "numbers"
-        plain = values.ndim == 1 and values.dtype != np.float16  # which no memoryview reads
-        get = values.data.__getitem__ if plain else partial(_copied, values)
-    elif isinstance(values, RaggedText | Ragged):
-        kind = "text" if isinstance(values, RaggedText) else "bytes"
-        get = _slice_reader(values)
-    if nulls is None:
-        return _Piece(stored, values, nulls, kind, get)
-    is_null = nulls.data
-    return _Piece(stored, values, nulls, kind, lambda row: None if is_null[row] else get(row))
 
 
 def _copied(values: npt.NDArray[Any], row: int) -> Any:
@@ -349,13 +350,13 @@ class Origin(NamedTuple):
         location: Path or URL of the file; or, for tables that lie beside shards, the pattern of
             their paths, with `{shard}` for the name of a shard.
         stamp: That of the file, or of all files, when they were read.
-        is_pattern: Whether the location is such a pattern.
+        beside: The datasets beside whose shards the tables lie; none for one file.
         is_relative: Whether the path was given relative to the current folder.
     """
 
     location: str
     stamp: FileStamp
-    is_pattern: bool = False
+    beside: tuple[Any, ...] = ()
     is_relative: bool = False
 
 
@@ -469,10 +470,9 @@ class TableRows:
         fields: The column of each field.
         key: The column that must equal the key of a sample; None if rows were found otherwise.
         pipeline: That of the samples.
-        beside: Datasets beside whose shards the tables lie; none for a table named by itself.
 
     Attributes:
-        table, fields, key, beside: As given.
+        table, fields, key: As given.
         class_names: None; a table has no names of classes.
     """
 
@@ -484,12 +484,10 @@ class TableRows:
         fields: Mapping[str, str],
         key: str | None,
         pipeline: Pipeline | None = None,
-        beside: Sequence[Any] = (),
     ) -> None:
         from wids.codecs.decode import SampleDecoder
 
         self.table, self.fields, self.key = table, dict(fields), key
-        self.beside = tuple(beside)
         self._pipeline = pipeline or Pipeline("PIL", SampleDecoder())
         columns = table.columns
         self._readers = [
@@ -507,13 +505,13 @@ class TableRows:
         return f"{len(self.fields)} columns of {self.table.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableRows, (self.table, self.fields, self.key, self._pipeline, self.beside)
+        return TableRows, (self.table, self.fields, self.key, self._pipeline)
 
     def with_pipeline(self, pipeline: Pipeline | None, fields: Iterable[str] | None) -> TableRows:
         """Return the same rows with some of the fields, read through another pipeline."""
         wanted = self.fields if fields is None else {*fields}
         kept = {name: column for name, column in self.fields.items() if name in wanted}
-        return TableRows(self.table, kept, self.key, pipeline, self.beside)
+        return TableRows(self.table, kept, self.key, pipeline)
 
     def together(self, field: str) -> TableRows:
         """Return the same rows with all columns except bytes in one field.
@@ -528,7 +526,7 @@ class TableRows:
             raise ValueError(f"columns_as: {field!r} is a column of bytes of {table.name}")
         if names:
             table, own = table.with_record(field, names), own | {field: field}
-        return TableRows(table, own, self.key, self._pipeline, self.beside)
+        return TableRows(table, own, self.key, self._pipeline)
 
     # Samples.
 
@@ -713,7 +711,8 @@ class TableRows:
         is_text = decode is io.BytesIO or decode is decode_text
         if kind == "numbers" or (kind == "text" and is_text):
             return None
-        of_bytes = _uint8 if arrays and decode is io.BytesIO else decode
+        as_array = partial(np.frombuffer, dtype=np.uint8)
+        of_bytes = as_array if arrays and decode is io.BytesIO else decode
 
         def finish(value: Any) -> Any:
             if isinstance(value, bytes):
@@ -747,15 +746,20 @@ _as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_
 
 def _encoder(name: str) -> Callable[[Any], bytes]:
     """Return the function from a value of a table to the bytes of a field of a shard."""
-    from wids.codecs.formats import encode_field
+    from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
+
+    known = FORMAT_OF.get(format_suffix(name))
+    has_format = known is not None and known.encode is not None
 
     def encoded(value: Any) -> bytes:
         if isinstance(value, str):
             return value.encode("utf-8", "surrogatepass")
-        try:
-            return encode_field(name, value)
-        except TypeError:  # no format of this name takes it
-            return _as_json(value.tolist() if isinstance(value, np.ndarray) else value).encode()
+        if isinstance(value, bytes | memoryview):
+            return bytes(value)
+        if has_format:
+            with suppress(TypeError):
+                return encode_field(name, value)
+        return _as_json(value.tolist() if isinstance(value, np.ndarray) else value).encode()
 
     return encoded
 
@@ -766,16 +770,6 @@ def _as_bytes(name: str, values: Values) -> Ragged:
         return Ragged(values.values, values.offsets)
     if isinstance(values, Ragged) and values.values.dtype == np.uint8:
         return values
-    fields = [np.frombuffer(each, np.uint8) for each in map(_encoder(name), _plain_list(values))]
+    plain = values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else values
+    fields = [np.frombuffer(each, np.uint8) for each in map(_encoder(name), plain)]
     return Ragged.of(fields) if fields else Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
-
-
-def _plain_list(values: Values) -> list[Any]:
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        plain: list[Any] = values.tolist()
-        return plain
-    return list(values)
-
-
-def _uint8(data: bytes) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8)

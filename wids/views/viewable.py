@@ -662,8 +662,7 @@ class Viewable(_Sequence):
         from wids.views.keytable import read_keys
 
         wanted = read_keys(keys, numbers=column not in KEY_NAMES)
-        rows, indexes = self._pairs(wanted, column)
-        self._check_found(wanted, rows, column, missing)
+        rows, indexes = self._found(wanted, column, missing)
         (twice,) = np.nonzero(np.diff(rows) == 0)
         if len(twice):
             first, second = indexes[twice[0]], indexes[twice[0] + 1]
@@ -709,8 +708,7 @@ class Viewable(_Sequence):
         if keys is None:
             indexes = _chosen_rows("unwanted", unwanted, len(self)).array()
         else:
-            rows, indexes = self._pairs(keys, column)
-            self._check_found(keys, rows, column, missing)
+            _, indexes = self._found(keys, column, missing)
         # After the keys were read: a document may claim any number of samples.
         mask = np.ones(len(self), np.bool_)
         mask[indexes] = False
@@ -736,45 +734,41 @@ class Viewable(_Sequence):
             found[places] = flags[rows]
         return np.flatnonzero(found)
 
-    def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
+    def _found(self, wanted: list[str], column: str, missing: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
-        if column in KEY_NAMES:
-            from wids.views.keytable import find_all
+        from wids.views.keytable import find_all
 
-            return find_all(wanted, self.key_table, self.keys_at)
-        gaps = self._column_with_gaps(column)
-        values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
-        # Where all values are numbers, a text that is one counts as that number.
-        numbers = all(each is MISSING or isinstance(each, int | float) for each in values)
-        rows_of: dict[str, list[int]] = {}
-        for row, key in enumerate(wanted):
-            rows_of.setdefault(compared_text(key) if numbers else key, []).append(row)
-        pairs: list[tuple[int, int]] = []
-        for index, value in enumerate(values):
-            if value is not MISSING:
-                pairs += [(row, index) for row in rows_of.get(equal_text(value), ())]
-        found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
-
-    def _check_found(self, wanted: list[str], rows: Any, column: str, missing: str) -> None:
         check_choice("missing", missing, ("error", "drop"))
-        found = np.zeros(len(wanted), np.bool_)
-        found[rows] = True
-        none = bool(wanted) and len(self) > 0 and not found.any()
         first = ""
-        if none and column in KEY_NAMES:
-            first = f"; the first sample has {self.key_at(0)!r}"
-        if missing == "error" and not found.all():
-            lost = np.flatnonzero(~found)
+        if column in KEY_NAMES:
+            rows, indexes = find_all(wanted, self.key_table, self.keys_at)
+            if len(self) and not len(rows):
+                first = f"; the first sample has {self.key_at(0)!r}"
+        else:
+            gaps = self._column_with_gaps(column)
+            values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
+            # Where all values are numbers, a text that is one counts as that number.
+            numbers = all(each is MISSING or isinstance(each, int | float) for each in values)
+            rows_of: dict[str, list[int]] = {}
+            for row, key in enumerate(wanted):
+                rows_of.setdefault(compared_text(key) if numbers else key, []).append(row)
+            pairs: list[tuple[int, int]] = []
+            for index, value in enumerate(values):
+                if value is not MISSING:
+                    pairs += [(row, index) for row in rows_of.get(equal_text(value), ())]
+            rows, indexes = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+        lost = np.setdiff1d(np.arange(len(wanted)), rows)
+        if missing == "error" and len(lost):
             raise ValueError(
                 f"{len(lost)} of {len(wanted)} keys belong to no sample, the first is "
                 f'{wanted[lost[0]]!r}{first}; missing="drop" (--ignore-missing) passes over them'
             )
-        if none:
+        if wanted and len(self) and not len(rows):
             warn(
                 f"none of {len(wanted)} keys belongs to a sample, the first is {wanted[0]!r}"
                 f"{first}: check the list, also for blanks at the ends of its lines"
             )
+        return rows, indexes
 
     def join(
         self,
@@ -832,6 +826,9 @@ class Viewable(_Sequence):
         check_choice("missing", missing, ("error", "drop", "fill"))
         if rename is not None:
             check_mapping("rename", rename, "new names by extension")
+        for old, new in (rename or {}).items():
+            if not str(new).startswith("."):
+                raise ValueError(f"rename: a field begins with a dot, got {new!r} for {old!r}")
         replace = check_flag("replace", replace)
         aligned = check_flag("aligned", aligned)
         if is_table(right):
@@ -839,9 +836,6 @@ class Viewable(_Sequence):
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
             rows, table = joined_rows(self, opened, aligned=aligned, **how)
             return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
-        for old, new in (rename or {}).items():
-            if not str(new).startswith("."):
-                raise ValueError(f"rename: a field begins with a dot, got {new!r} for {old!r}")
         if on not in {None, "key", "__key__"}:
             raise ValueError(
                 f"on: datasets are joined by their keys, got {on!r}; to join by a field, give "
