@@ -79,8 +79,6 @@ _FEWEST_BLOCKS = 4  # of a stream that is read in blocks
 _GOLDEN_SECTION = 0.618
 # Blocks for each position of which a table is made, if all blocks between are in it.
 _DENSE = 8
-# Positions that are looked up at a time, whose tables fit into the processor's cache.
-_PIECE = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,10 +143,11 @@ class Chunks:
         >>> Chunks.cut(2, 10, 4, np.array([5, 6])).sizes.tolist()
         [3, 4, 1]
         """
-        ends = np.array([stop]) if lengths is None else np.cumsum(lengths)
-        sizes = np.diff(ends.clip(first, stop), prepend=first).astype(np.int64)
+        ends = np.cumsum([stop] if lengths is None else lengths, dtype=np.int64)
+        sizes = np.diff(ends.clip(first, stop), prepend=first)
         sizes = sizes[sizes > 0]
-        counts = np.ones_like(sizes) if chunksize is None else -(-sizes // chunksize)
+        most = max(1, stop - first) if chunksize is None else chunksize
+        counts = -(-sizes // most)
         number = int(counts.sum())
         if number > MOST_CHUNKS:
             raise ValueError(
@@ -156,11 +155,9 @@ class Chunks:
                 f"{number:,} chunks, at most {MOST_CHUNKS:,} are allowed: take a larger chunksize, "
                 "or partition='uniform', a full shuffle without chunks"
             )
-        if chunksize is not None and number > sizes.size:
-            pieces = np.full(number, chunksize, np.int64)
-            pieces[np.cumsum(counts) - 1] = sizes - (counts - 1) * chunksize
-            sizes = pieces
-        return cls(sizes, first, chunksize if lengths is None else None)
+        pieces = np.full(number, most, np.int64)
+        pieces[np.cumsum(counts) - 1] = sizes - (counts - 1) * most
+        return cls(pieces, first, chunksize if lengths is None else None)
 
     @cached_property
     def num_samples(self) -> int:
@@ -196,9 +193,7 @@ class Chunks:
 
 def _running_total(sizes: Integers) -> Integers:
     """Return the sum of the sizes before each, and that of all."""
-    totals = np.zeros(sizes.size + 1, np.int64)
-    np.cumsum(sizes, out=totals[1:])
-    return totals
+    return np.append(0, np.cumsum(sizes))
 
 
 class Interleave:
@@ -226,7 +221,7 @@ class Interleave:
         firsts: First piece of each sequence, and the number of pieces; int64, shape `(k + 1,)`.
         block: Positions of a block, at least 1.
         key: Key of the order in the rounds; None to take the sequences one by one.
-        leads: Elements that each sequence is ahead of the others, or behind; None for none.
+        leads: Elements that each sequence is ahead of the others, or behind.
         ramp: Number of blocks in which the sequences gain their leads.
     """
 
@@ -236,7 +231,7 @@ class Interleave:
         firsts: Integers,
         block: int,
         key: int | None,
-        leads: Integers | None = None,
+        leads: Integers | int = 0,
         ramp: int = 1,
     ) -> None:
         self._bounds, self._firsts, self._key = bounds, firsts, key
@@ -244,13 +239,11 @@ class Interleave:
         self.total = int(bounds[-1])
         # Products of positions and blocks stay below 2**63.
         self.num_blocks = max(1, min(self.total // block, (1 << 62) // max(1, self.total)))
-        self._ramp = min(ramp, self.num_blocks // 2)
-        self._leads = np.zeros_like(lengths)
-        if leads is not None and self.num_blocks > 1:
-            # A sequence is at most half as fast or half again as fast as the mean, so `x_s` never
-            # falls: it gains at least one element in a block, and the lead takes half of that.
-            most = lengths * self._ramp // (2 * self.num_blocks)
-            self._leads = np.where(lengths < self.num_blocks, 0, np.clip(leads, -most, most))
+        self._ramp = max(1, min(ramp, self.num_blocks // 2))
+        # A sequence is at most half as fast or half again as fast as the mean, so `x_s` never
+        # falls: it gains at least one element in a block, and the lead takes half of that.
+        most = lengths * self._ramp // (2 * self.num_blocks)
+        self._leads = np.where(lengths < self.num_blocks, 0, np.clip(leads, -most, most))
         # Where a block begins is linear between these four, but for two roundings a sequence.
         # While leads are gained or given up, a block has at least half as many positions.
         corners = np.array([0, self._ramp, self.num_blocks - self._ramp, self.num_blocks])
@@ -260,12 +253,8 @@ class Interleave:
     def _taken(self, blocks: Integers) -> Integers:
         """Return `x_s` before each of some blocks; shape `(num_blocks, k)`."""
         ramp = np.minimum(np.minimum(blocks, self.num_blocks - blocks), self._ramp)
-        taken = self._lengths * blocks[:, None]
-        taken //= self.num_blocks
-        if ramp.min() == self._ramp:  # in the middle, where a division is saved
-            taken += self._leads
-        else:
-            taken += self._leads * ramp[:, None] // self._ramp
+        taken: Integers = self._lengths * blocks[:, None] // self.num_blocks
+        taken += self._leads * ramp[:, None] // self._ramp
         return taken
 
     def at(self, positions: Integers) -> tuple[Integers, Integers]:
@@ -277,11 +266,7 @@ class Interleave:
         # Ranks take every so many positions, so those of a round are shuffled.
         bits = (self._lengths.size - 1).bit_length()
         positions = shuffle_windows(positions, self.total, bits, self._key)
-        pieces, offsets = np.empty_like(positions), np.empty_like(positions)
-        for start in range(0, positions.size, _PIECE):
-            part = slice(start, start + _PIECE)
-            pieces[part], offsets[part] = self._in_blocks(positions[part])
-        return pieces, offsets
+        return self._in_blocks(positions)
 
     def _in_line(self, positions: Integers) -> tuple[Integers, Integers]:
         pieces = np.searchsorted(self._bounds, positions, side="right") - 1
@@ -491,12 +476,9 @@ class _Stream:
         firsts = self._firsts[pieces]
         if self._key is None:
             return firsts + offsets
-        sizes = self._sizes[pieces]
-        if sizes.size and sizes.min() == sizes.max():
-            sizes = sizes[:1]  # a fifth of the time is saved
         # Multiples of it lie far apart, which is all that `permute` needs of keys.
         keys = firsts.view(np.uint64) * GOLDEN + np.uint64(self._key)
-        return firsts + permute(offsets, sizes, keys)
+        return firsts + permute(offsets, self._sizes[pieces], keys)
 
 
 def _dealt(sizes: Integers, k: int, key: int) -> NDArray[np.unsignedinteger[Any]]:

@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from wids.base.arguments import check_choice, check_flag, check_integer, check_mapping, check_text
 from wids.ordering.order import PARTITIONS, OrderSpec, Share
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = [
     "MOST_STREAMS",
@@ -30,12 +27,14 @@ __all__ = [
 ]
 
 Item = TypeVar("Item")
+# How many ranks took how many steps, for each change of the number of ranks.
+Segments: TypeAlias = tuple[tuple[int, int], ...]
 
 ORDER_VERSION = 2
 MOST_STREAMS = 1 << 20
 
 
-def _check_segments(name: str, value: Any) -> tuple[tuple[int, int], ...]:
+def _check_segments(name: str, value: Any) -> Segments:
     return tuple(
         (check_integer(f"ranks of {name}", ranks, 1), check_integer(f"steps of {name}", steps, 0))
         for ranks, steps in value
@@ -83,7 +82,7 @@ class OrderState(OrderSpec):
     samples: str = ""
     plan: str = ""
     pool: int = 0
-    segments: tuple[tuple[int, int], ...] = ()
+    segments: Segments = ()
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -91,7 +90,7 @@ class OrderState(OrderSpec):
         check_integer("consumed", self.consumed, 0, self.num_samples)
 
     @classmethod
-    def parse(cls, state_dict: Mapping[str, Any]) -> "OrderState":
+    def parse(cls, state_dict: Mapping[str, Any]) -> Self:
         """Parse the dict that `to_dict` returned.
 
         Raises:
@@ -99,20 +98,15 @@ class OrderState(OrderSpec):
             ValueError: It is not a state, has another version, or its numbers are out of range.
         """
         check_mapping("state_dict", state_dict, "what state_dict() of a sampler returned")
-        version = state_dict.get("version", 1 if "order" in state_dict else None)
-        if version not in (None, ORDER_VERSION):
-            raise ValueError(
-                f"the state has version {version!r} of the order, this release has version "
-                f"{ORDER_VERSION}, whose positions hold other samples: finish the epoch with the "
-                "release of wids that began it, or begin an epoch with set_epoch"
-            )
+        version = state_dict.get("version", state_dict.get("order"))  # its name in version 1
         # Unknown keys are ignored: a later release may have added them.
-        missing = [name for name in ("version", *_CHECKS) if name not in state_dict]
-        if missing:
+        missing = [name for name in _CHECKS if name not in state_dict]
+        if missing or version != ORDER_VERSION:
             raise ValueError(
-                f"state_dict is not the state of a sampler: it lacks {', '.join(missing)}; it has "
-                f"{', '.join(map(str, state_dict)) or 'nothing'} (the state of a wids.Loader has "
-                "that of its sampler as 'sampler')"
+                f"state_dict has version {version!r} of the order, this release has version "
+                f"{ORDER_VERSION}, and it lacks {', '.join(missing) or 'nothing'}: finish an epoch "
+                "with the release of wids that began it, or begin one with set_epoch; of the state "
+                "of a wids.Loader, pass the item 'sampler'"
             )
         return cls(**{name: state_dict[name] for name in _CHECKS})
 
@@ -121,13 +115,7 @@ class OrderState(OrderSpec):
         segments = [list(segment) for segment in self.segments]
         return {"version": ORDER_VERSION, **asdict(self), "segments": segments}
 
-    def moved(
-        self,
-        consumed: int,
-        plan: str = "",
-        pool: int = 0,
-        segments: tuple[tuple[int, int], ...] = (),
-    ) -> "OrderState":
+    def moved(self, consumed: int, plan: str = "", pool: int = 0, segments: Segments = ()) -> Self:
         """Return the state at another position of the same epoch, at most its end."""
         consumed = min(consumed, self.num_samples)
         return replace(self, consumed=consumed, plan=plan, pool=pool, segments=segments)
@@ -223,7 +211,7 @@ class PassIterator(chain[Item]):
     run: Pass
 
     @classmethod
-    def over(cls, run: Pass, blocks: Iterator[list[Item]]) -> "Self":
+    def over(cls, run: Pass, blocks: Iterator[list[Item]]) -> Self:
         """Return the iterator over the blocks of a pass that has not begun."""
         # In a chain no Python code runs between two indexes of a block; a generator takes twice
         # the time, a class with `__next__` five times.

@@ -153,8 +153,8 @@ class ChunkedSampler(Sampler[int]):
                     "lengths are those of its parts: take DistributedShardSampler without both"
                 )
             mixture: Any = dataset
-            parts = [np.asarray(part, np.int64) for part in mixture.part_lengths]
-            chunks = [Chunks.cut(0, int(part.sum()), chunksize, part) for part in parts]
+            parts = mixture.part_lengths
+            chunks = [Chunks.cut(0, int(np.sum(part)), chunksize, part) for part in parts]
             self._chunks = Chunks(np.concatenate([each.sizes for each in chunks]))
             self._source = MixtureChunks(chunks, mixture.weights, mixture.num_samples)
             unweighted = mixture.parts
