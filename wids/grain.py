@@ -8,7 +8,7 @@ from typing import Any
 
 from wids.base.arguments import check_integer
 from wids.ordering.randomseeds import IndexBatch
-from wids.ordering.samplers import ChunkedSampler, check_drawn_from
+from wids.ordering.samplers import ChunkedSampler, check_drawn_from, check_own
 
 __all__ = ["OrderedSource"]
 
@@ -42,11 +42,7 @@ class OrderedSource:
     """
 
     def __init__(self, samples: Any, sampler: ChunkedSampler, num_epochs: int) -> None:
-        if not isinstance(sampler, ChunkedSampler):
-            raise TypeError(
-                "sampler: expected a sampler of wids, such as DistributedShardSampler, got "
-                f"{type(sampler).__name__}; Grain makes the batches itself"
-            )
+        check_own("sampler", sampler)
         check_drawn_from("sampler", sampler, len(samples))
         self._samples, self._sampler = samples, sampler
         self._num_epochs = check_integer("num_epochs", num_epochs, 1)

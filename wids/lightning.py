@@ -9,7 +9,12 @@ from lightning.pytorch import LightningDataModule  # type: ignore[import-not-fou
 from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
 
 from wids.ordering.batchsampler import BatchSampler
-from wids.ordering.samplers import ChunkedSampler, DistributedShardSampler, check_drawn_from
+from wids.ordering.samplers import (
+    ChunkedSampler,
+    DistributedShardSampler,
+    check_drawn_from,
+    check_own,
+)
 
 __all__ = ["OrderedDataModule"]
 
@@ -47,12 +52,8 @@ class OrderedDataModule(LightningDataModule):  # type: ignore[misc]  # not insta
         **options: Any,
     ) -> None:
         super().__init__()
-        if sampler is not None and not isinstance(sampler, ChunkedSampler):
-            raise TypeError(
-                "sampler: expected a sampler of wids, such as DistributedShardSampler, got "
-                f"{type(sampler).__name__}; batches are made here"
-            )
         if sampler is not None:
+            check_own("sampler", sampler)
             check_drawn_from("sampler", sampler, len(train))
         self._train, self._val = train, val
         self._batch_size, self._sampler, self._options = batch_size, sampler, options

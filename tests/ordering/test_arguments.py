@@ -98,6 +98,13 @@ def batched(**given: Any) -> wids.BatchSampler:
     return wids.BatchSampler(chunked(), **{"batch_size": 2, **given})
 
 
+@pytest.mark.parametrize("kind", [wids.DistributedShardSampler, wids.ShardListSampler])
+def test_a_dataset_of_shards_has_lengths(kind: Callable[..., object]) -> None:
+    """Without them, Python's error names what is missing."""
+    for dataset in (None, 5, [1]):
+        refuses(lambda d=dataset: kind(d), AttributeError, "lengths")  # type: ignore[misc]
+
+
 def by_cost(cost: Any = DATA, max_cost: Any = 5) -> wids.BatchSampler:
     return wids.BatchSampler(chunked(), cost=cost, max_cost=max_cost)
 
@@ -126,8 +133,6 @@ NAN = float("nan")
 CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     *((wids.ChunkedSampler, "dataset", bad, TypeError) for bad in (None, 5, iter([1]))),
     *((wids.DistributedChunkedSampler, "dataset", bad, TypeError) for bad in (None, 5)),
-    *((wids.DistributedShardSampler, "dataset", bad, TypeError) for bad in (None, 5, [1])),
-    *((wids.ShardListSampler, "dataset", bad, TypeError) for bad in (None, 5, [1])),
     *((weighed, "weights", bad, ValueError) for bad in ("x", ["a"] * 20, [1], {1: 2}, [1j] * 20)),
     *((weighed, "balance", bad, ValueError) for bad in ("x", 5, {1: 2}, [1])),
     *((batched, "batch_size", bad, TypeError) for bad in ("x", 1.5, True)),

@@ -11,7 +11,7 @@ import numpy as np
 
 from wids.ordering.passes import OrderState
 from wids.ordering.permute import Integers
-from wids.ordering.samplers import ChunkedSampler, check_drawn_from
+from wids.ordering.samplers import ChunkedSampler, check_drawn_from, check_own
 
 __all__ = ["IndexMap", "Lookahead", "Visit", "check_foreseeable"]
 
@@ -32,11 +32,7 @@ def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = F
         TypeError: It is no sampler of this library.
         ValueError: It draws from another number of samples, or no shards are fetched.
     """
-    if not isinstance(sampler, ChunkedSampler):
-        raise TypeError(
-            "fetch_ahead: sampler must be one that can say what it will draw, such as "
-            f"wids.DistributedShardSampler; got {type(sampler).__name__}"
-        )
+    check_own("fetch_ahead", sampler)
     if length is not None:
         check_drawn_from("fetch_ahead", sampler, length)
     if by_range:

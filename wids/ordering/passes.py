@@ -10,12 +10,12 @@ goes on, and the rest that is restored from it is empty; after the loop it is `(
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
-from wids.base.arguments import check_choice, check_flag, check_integer, check_mapping, check_text
+from wids.base.arguments import check_choice, check_flag, check_integer, check_mapping
 from wids.ordering.order import PARTITIONS, OrderSpec, Share
 
 __all__ = [
@@ -53,9 +53,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "shufflefirst": check_flag,
     "consumed": check_integer,
     "num_samples": check_integer,
-    "layout": check_text,
-    "samples": check_text,
-    "plan": check_text,
     "pool": partial(check_integer, least=0),
     "segments": _check_segments,
 }
@@ -100,7 +97,8 @@ class OrderState(OrderSpec):
         check_mapping("state_dict", state_dict, "what state_dict() of a sampler returned")
         version = state_dict.get("version", state_dict.get("order"))  # its name in version 1
         # Unknown keys are ignored: a later release may have added them.
-        missing = [name for name in _CHECKS if name not in state_dict]
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in state_dict]
         if missing or version != ORDER_VERSION:
             raise ValueError(
                 f"state_dict has version {version!r} of the order, this release has version "
@@ -108,7 +106,7 @@ class OrderState(OrderSpec):
                 "with the release of wids that began it, or begin one with set_epoch; of the state "
                 "of a wids.Loader, pass the item 'sampler'"
             )
-        return cls(**{name: state_dict[name] for name in _CHECKS})
+        return cls(**{name: state_dict[name] for name in names})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as a dict of plain values, which can be written as JSON."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.replicas import process_group
-from wids.ordering.samplers import ChunkedSampler, probe
+from wids.ordering.samplers import ChunkedSampler, check_own, probe
 
 __all__ = ["check_ranks"]
 
@@ -30,11 +30,8 @@ def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
 
     >>> check_ranks(ChunkedSampler(range(10)))  # of a single process
     """
-    if not isinstance(sampler, ChunkedSampler | BatchSampler):
-        raise TypeError(
-            f"sampler must be a sampler of wids or a wids.BatchSampler, got {sampler!r:.80}"
-        )
     alone = sampler.sampler if isinstance(sampler, BatchSampler) else sampler
+    check_own("sampler", alone)
     group = process_group()
     if group is None:
         if alone.num_replicas == 1:
@@ -52,20 +49,14 @@ def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
     dist.all_gather_object(told, (alone.rank, facts))
     expected = told[0][1]
     for number, (_, found) in enumerate(told):
-        words = [
-            # An array is told by its hash, which says nothing to the user.
-            f"{name} differs"
-            if isinstance(found.get(name), bytes)
-            else f"{name} is {found.get(name)!r}, on rank 0 {expected.get(name)!r}"
-            for name in dict.fromkeys([*expected, *found])
-            if found.get(name) != expected.get(name)
-        ]
-        if words:
-            more = f" and {len(words) - 5} more" if len(words) > 5 else ""
+        names = dict.fromkeys([*expected, *found])
+        others = [name for name in names if found.get(name) != expected.get(name)]
+        if others:
             raise RuntimeError(
                 f"the sampler of rank {number} differs from that of rank 0, so some samples would "
-                f"come twice and some never: {'; '.join(words[:5])}{more}. Open the same spec, or "
-                "the same commit of a hub, on all ranks, and give all samplers the same arguments"
+                f"come twice and some never, in these: {'; '.join(others[:9])}. Open the same "
+                "spec, or the same commit of a hub, on all ranks, and give all samplers the same "
+                "arguments"
             )
     ranks = [rank for rank, _ in told]
     if alone.num_replicas > 1 and sorted(ranks) != list(range(alone.num_replicas)):

@@ -12,9 +12,10 @@ frameworks check for. Without torch they are plain classes that behave in the sa
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wids.base.arguments import check_flag, check_integer, check_sized
 from wids.base.warn import warn
@@ -25,9 +26,6 @@ from wids.ordering.permute import Integers, facts_hash
 from wids.ordering.randomseeds import check_same_number
 from wids.ordering.replicas import Replica, check_streams, count_streams
 from wids.ordering.weighted import WeightedChunks, WeightedOrder
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 try:
     from torch.utils.data import BatchSampler as TorchBatchSampler
@@ -51,6 +49,7 @@ __all__ = [
     "ShardedSampler",
     "TorchBatchSampler",
     "check_drawn_from",
+    "check_own",
 ]
 
 # The first blocks are small, so that the first batch does not wait for thousands of indexes.
@@ -121,7 +120,7 @@ class ChunkedSampler(Sampler[int]):
         shufflefirst: bool | None = None,
         partition: str = "contiguous",
         interleave: int = 1,
-        lengths: "Sequence[int] | Integers | None" = None,
+        lengths: Sequence[int] | Integers | None = None,
     ) -> None:
         length = check_sized("dataset", dataset, "a dataset or a list")
         self.dataset: Any = dataset
@@ -416,18 +415,16 @@ class ChunkedSampler(Sampler[int]):
         own = self.start(state.epoch)
         changed = [
             f"{name} was {getattr(state, name)!r}, is {getattr(own, name)!r}"
-            for name in ("num_samples", "layout")
-            if getattr(state, name) != getattr(own, name)
+            for name in ("num_samples", "layout", "samples")
+            # Where samples lie is "" if that is not known.
+            if len({getattr(state, name), getattr(own, name)} - {""}) == 2
         ]
-        if state.samples and own.samples and state.samples != own.samples:
-            changed.append(
-                "the samples are others, as in another view with the same number of samples"
-            )
         if changed and strict:
             raise ValueError(
                 f"state_dict was taken over other data: {'; '.join(changed)}. (The layout is a "
                 "hash of num_samples, the lengths of the shards, chunksize, weights and balance, "
-                "and of the parts and weights of a Mixture.) Restore it with the same, or pass "
+                "and of the parts and weights of a Mixture; samples is one of where some of them "
+                "lie, as in another view of as many.) Restore it with the same, or pass "
                 "strict=False"
             )
         if changed:
@@ -443,8 +440,7 @@ class ChunkedSampler(Sampler[int]):
         values = {**self.__dict__, "last_pass": None}
         if self.under_way is not None:
             state = self.under_way.after()
-            values["_next"] = state.epoch
-            values["_resumed"] = state if state.consumed else None
+            values |= {"_next": state.epoch, "_resumed": state if state.consumed else None}
         return values
 
 
@@ -507,14 +503,21 @@ def shard_lengths(lengths: Any, least: int = 0, most: int | None = None) -> Inte
     return array.astype(np.int64, copy=False)
 
 
-def _lengths_of(dataset: Any) -> Any:
-    """Return the number of samples in each shard of a dataset; raise if it has no `lengths`."""
-    if not hasattr(dataset, "lengths"):
+def check_own(name: str, sampler: object) -> None:
+    """Check that a sampler is of this library, so that it says what it will draw.
+
+    Args:
+        name: The argument, for the message.
+        sampler: A sampler.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(sampler, ChunkedSampler):
         raise TypeError(
-            f"dataset must have `lengths`, the samples in each shard, got {dataset!r:.80}; give a "
-            "dataset of wids, or the argument lengths"
+            f"{name}: expected a sampler of wids, such as DistributedShardSampler, got "
+            f"{sampler!r:.80}"
         )
-    return dataset.lengths
 
 
 def check_drawn_from(name: str, sampler: object, length: int) -> None:
@@ -547,17 +550,11 @@ class ShardListSampler(ChunkedSampler):
     """
 
     def __init__(
-        self, dataset: Any, *, lengths: "Sequence[int] | Integers | None" = None, **options: Any
+        self, dataset: Any, *, lengths: Sequence[int] | Integers | None = None, **options: Any
     ) -> None:
-        self._shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
-        samples = range(int(self._shards.sum())) if dataset is None else dataset
-        super().__init__(samples, chunksize=None, lengths=self._shards, **options)
-
-    @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """Return the shards in storage order, each as `(start, stop)`, with the empty ones."""
-        ends = np.cumsum(self._shards).tolist()
-        return list(zip([0, *ends[:-1]], ends, strict=True))
+        shards = shard_lengths(dataset.lengths if lengths is None else lengths)
+        samples = range(int(shards.sum())) if dataset is None else dataset
+        super().__init__(samples, chunksize=None, lengths=shards, **options)
 
 
 ShardedSampler = ShardListSampler
@@ -582,8 +579,8 @@ class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are r
             else `WORLD_SIZE` of the environment, with a warning, else 1.
         rank: This rank, in `[0, num_replicas)`; found likewise, from `RANK`.
         drop_last: True to leave out up to `num_replicas - 1` samples rather than repeat some.
-        pad: False to repeat no sample, for evaluation: some ranks then yield one index less. Not
-            allowed with `drop_last`.
+        pad: False to repeat no sample, for evaluation: some ranks then yield one index less. With
+            `drop_last`, none is repeated anyway.
         chunksize: Samples a chunk, at least 1; None for chunks as long as can be.
         partition: "contiguous" (a rank keeps its range), "fixed" (it keeps chunks drawn from the
             whole dataset), "global" (other chunks in each epoch) or "uniform" (a full shuffle).
@@ -619,11 +616,6 @@ class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are r
         self._replica = Replica(num_replicas, rank)
         self.drop_last = drop_last is not None and check_flag("drop_last", drop_last)
         pad = check_flag("pad", pad)
-        if self.drop_last and not pad:
-            raise ValueError(
-                "drop_last=True and pad=False exclude each other: drop_last leaves out what the "
-                "ranks cannot share evenly, pad=False gives it to some of them; pass one of the two"
-            )
         self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
         self._streams = check_streams(streams if lanes is None else lanes)
         # Not torch's, which needs a process group.
@@ -685,15 +677,15 @@ class DistributedShardSampler(DistributedChunkedSampler):
         num_replicas: int | None = None,
         rank: int | None = None,
         *,
-        lengths: "Sequence[int] | Integers | None" = None,
+        lengths: Sequence[int] | Integers | None = None,
         # "global" mixes more, but a node fetches other shards in each epoch.
         partition: str = "global",
         # If shards are sorted by class, a batch of 32 then has 13 classes of 100, and 1 without
         # mixing. A larger value needs more open shards and cache for little more mixing.
         interleave: int = 16,
         streams: int | str = "node",
-        weights: "Sequence[float] | NDArray[Any] | None" = None,
-        balance: "Sequence[Any] | NDArray[Any] | None" = None,
+        weights: Sequence[float] | NDArray[Any] | None = None,
+        balance: Sequence[Any] | NDArray[Any] | None = None,
         **options: Any,
     ) -> None:
         weighted = weights is not None or balance is not None
@@ -709,7 +701,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
             num_replicas,
             rank,
             # A Mixture has those of its parts.
-            lengths=_lengths_of(dataset) if lengths is None and not mixed else lengths,
+            lengths=dataset.lengths if lengths is None and not mixed else lengths,
             partition=partition,
             interleave=interleave,
             streams=streams,
