@@ -9,11 +9,7 @@ from helpers.pictures import plain
 
 from wids.cli import main
 from wids.specs.build import build_spec
-from wids.specs.indexrules import rules_of
-from wids.specs.sources import load_spec
-from wids.specs.spec import DatasetSpec
-from wids.tools.check import Fault, check_shard, check_shards
-from wids.views.storage import ChosenShard
+from wids.tools.check import Fault, check_dataset, check_shard
 
 MakeShard = Callable[..., Path]
 
@@ -41,15 +37,14 @@ def spec(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
     return tmp_path / "x.json"
 
 
-def check_spec(spec: DatasetSpec, **options) -> list[Fault]:
-    """Check all shards of a spec by its rules."""
-    rules = rules_of(spec.header)
-    return check_shards([ChosenShard(shard, rules) for shard in spec.shards], **options)
+def check_spec(spec: Path, **options) -> list[Fault]:
+    """Check all shards of a spec in this process."""
+    return check_dataset(str(spec), workers=1, **options).faults
 
 
 def faults_of(spec: Path, **options) -> list[tuple[str, str, str]]:
     """Check a spec; return shard, place and severity of each fault."""
-    found = check_spec(load_spec(spec), workers=1, **options)
+    found = check_spec(spec, **options)
     assert all(fault.what and fault.cure for fault in found)
     return [(Path(fault.shard).name, fault.place, fault.severity) for fault in found]
 
@@ -93,7 +88,7 @@ def test_flipped_bit_in_the_data_is_found_by_its_digest(spec: Path):
 def test_cut_shard_is_found_with_its_byte(spec: Path):
     """A truncated shard is reported with its size and the byte where it ends."""
     Path("x-0.tar").write_bytes(Path("x-0.tar").read_bytes()[:2000])
-    found = check_spec(load_spec(spec), workers=1, digests=False)
+    found = check_spec(spec, digests=False)
     assert [fault.place for fault in found] == ["filesize", "headers"]
     assert "byte" in found[1].what
 
@@ -162,7 +157,7 @@ def test_many_broken_fields_are_summed_up(spec: Path, make_shard: MakeShard):
     broken = [{"__key__": f"{n:04}", ".png": b"none"} for n in range(50)]
     found = check_shard({"url": str(make_shard("broken.tar", broken))}, decode=True)
     assert len(found) == 21
-    assert found[-1].what.startswith("50 fields cannot be decoded")
+    assert found[-1].what.startswith("50 values cannot be decoded")
 
 
 def test_stale_sidecar_is_a_note(spec: Path, make_shard: MakeShard):

@@ -49,7 +49,6 @@ __all__ = [
     "KeyDifference",
     "check_dataset",
     "check_shard",
-    "check_shards",
     "compare_keys",
 ]
 
@@ -108,13 +107,15 @@ def check_dataset(
 ) -> Checked:
     """Check the shards of a dataset, or those from which a saved view reads, and its tables.
 
+    Of a view, the whole shards are checked, but only chosen samples are decoded.
+
     Args:
         source: A spec, folder, pattern, shard or saved view.
-        headers: As for `check_shards`.
-        digests: As for `check_shards`.
+        headers: Read the headers; otherwise only sizes and digests are compared.
+        digests: Compare the digests of the spec, which reads every byte.
         decode: Decode every field, and every value of joined tables.
-        cache_dir: As for `check_shards`.
-        workers: As for `check_shards`.
+        cache_dir: Folder that keeps remote shards; by default they are removed after the check.
+        workers: Number of processes; by default one per core.
         rules: `key_rule`, `grouping` and `concatenated`, in place of those of the spec.
 
     Raises:
@@ -122,12 +123,14 @@ def check_dataset(
         WidsError: The spec or the view cannot be read.
     """
     rules = rules or {}
-    tables: list[list[Fault]] = []
+    of_tables: list[Fault] = []
+    num_tables = 0
     if is_saved_view(source):
         with wids.open(source, cache_dir=cache_dir, **rules) as view:
             shards = chosen_shards(view)
-            if decode:
-                tables = [_check_table(table, rows) for table, rows in used_rows(view)]
+            for table, rows in used_rows(view) if decode else ():
+                num_tables += 1
+                of_tables += _limited(_undecoded_values(table, rows))
     else:
         # Without opening it, so that shards that nobody can count are checked, too.
         spec = load_spec(source, options=rules or None)
@@ -139,44 +142,11 @@ def check_dataset(
             f"{source}: {bare} of {len(shards)} shards have no digest to compare with; note them "
             "with wids create, or check the headers with wids check"
         )
-    faults = check_shards(
-        shards,
-        headers=headers,
-        digests=digests,
-        decode=decode,
-        cache_dir=cache_dir,
-        workers=workers,
-    )
-    return Checked(len(shards), len(tables), faults + [each for found in tables for each in found])
-
-
-def check_shards(
-    shards: Sequence[ChosenShard],
-    *,
-    headers: bool = True,
-    digests: bool = True,
-    decode: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
-    workers: int | None = None,
-) -> list[Fault]:
-    """Check the shards of a view, in parallel: all of each, but decode only chosen samples.
-
-    Args:
-        shards: The shards, as `chosen_shards` returns them.
-        headers: Read the headers; otherwise only sizes and digests are compared.
-        digests: Compare the digests of the spec, which reads every byte.
-        decode: Decode every field.
-        cache_dir: Folder that keeps remote shards; by default they are removed after the check.
-        workers: Number of processes; by default one per core.
-
-    Returns:
-        All faults and notes, in order of the shards.
-    """
-    # Each shard is one job, so that an error in one does not hide the faults of the others.
     check = partial(
         _check_chosen, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
     )
     packed, faults = _packed_digests(shards, cache_dir) if headers else ([None] * len(shards), [])
+    # Each shard is one job, so that an error in one does not hide the faults of the others.
     jobs = list(zip(shards, packed, strict=True))
     workers = num_readers((shard.ref.url for shard in shards), workers)
     outcomes = run_each(check, jobs, workers=workers, desc="checking shards")
@@ -186,7 +156,7 @@ def check_shards(
             faults.append(Fault(shard.ref.url, "shard", what, "run it again with --workers 1"))
         else:
             faults += outcome
-    return faults
+    return Checked(len(shards), num_tables, faults + of_tables)
 
 
 def _packed_digests(
@@ -275,9 +245,8 @@ def _faults(
         what, _, cure = str(error).partition("; ")
         yield Fault(url, "headers", what, cure or "fetch or write the shard again")
         return
-    url, expected = ref.url, ref.nsamples
-    if expected not in (None, index.num_samples):
-        what = f"the spec says {expected} samples, the shard holds {index.num_samples}"
+    if ref.nsamples not in (None, index.num_samples):
+        what = f"the spec says {ref.nsamples} samples, the shard holds {index.num_samples}"
         yield Fault(url, "nsamples", what, "create the spec again (wids create)")
     for reason, count in sorted(index.skipped.items()):
         what = f"{count} entries belong to no sample: {reason}"
@@ -318,7 +287,7 @@ def _faults(
     total = index.num_samples
     chosen = range(total) if decoded is None else [i for i in decoded if i < total]
     if len(chosen):
-        yield from _decode_faults(url, Shard(path, index), chosen)
+        yield from _limited(_undecoded_fields(url, Shard(path, index), chosen))
 
 
 def _file_faults(ref: ShardRef, path: Path, *, digests: bool) -> Iterator[Fault]:
@@ -342,53 +311,51 @@ def _cure_of_the_spec(what: str) -> str:
     return f"restore the shard if it {what}; else create the spec again (wids create)"
 
 
-def _check_table(rows: TableRows, used: NDArray[np.int64]) -> list[Fault]:
-    """Decode the texts and bytes in the rows of a table that belong to samples of a join.
+def _limited(found: Iterable[tuple[str, Fault]]) -> Iterator[Fault]:
+    """Yield the first faults of each kind, and after all how many there are of a common kind."""
+    counts: Counter[str] = Counter()
+    for kind, fault in found:
+        counts[kind] += 1
+        if counts[kind] <= _MAX_PER_KIND:
+            yield fault
+    for kind, count in counts.items():
+        if count > _MAX_PER_KIND:
+            what = f"{count} values cannot be decoded; the first {_MAX_PER_KIND} are listed"
+            yield Fault(fault.shard, kind, what, "see the first ones")
+
+
+def _undecoded_values(rows: TableRows, used: NDArray[np.int64]) -> Iterator[tuple[str, Fault]]:
+    """Yield each text and bytes that cannot be decoded under the name of its field.
 
     Args:
         rows: The table.
-        used: The rows that belong to samples, ascending.
-
-    Returns:
-        A fault for each value that cannot be decoded under the name of its field.
+        used: The rows that belong to samples of a join, ascending.
     """
     table = rows.table
-    faults: list[Fault] = []
     for name, column_name in rows.fields.items():
         column = table.columns[column_name]
-        found = 0
         for row in used.tolist() if column.kind != "numbers" else ():
             value = column.at(row)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
             problem = decoding_problem(name, data) if isinstance(data, bytes) else None
             if problem is not None:
-                found += 1
-                if found <= _MAX_PER_KIND:
-                    where = f"row {row}, column {column_name!r} (field {name})"
-                    faults.append(Fault(table.name, where, problem, "replace the value"))
-        if found > _MAX_PER_KIND:
-            what = f"{found} values cannot be decoded; the first {_MAX_PER_KIND} are listed"
-            faults.append(Fault(table.name, f"column {column_name!r}", what, "see the first ones"))
-    return faults
+                where = f"row {row}, column {column_name!r} (field {name})"
+                fault = Fault(table.name, where, problem, "replace the value")
+                yield f"column {column_name!r}", fault
 
 
-def _decode_faults(url: str, shard: Shard, chosen: Iterable[int]) -> Iterator[Fault]:
-    found: Counter[str] = Counter()
+def _undecoded_fields(url: str, shard: Shard, chosen: Iterable[int]) -> Iterator[tuple[str, Fault]]:
+    """Yield each field of the chosen samples that cannot be decoded."""
     for local_index in map(int, chosen):
         sample = shard[local_index]
         for extension in sample:
-            if not extension.startswith("."):
-                continue
-            problem = decoding_problem(extension, sample[extension])
+            problem = None
+            if extension.startswith("."):
+                problem = decoding_problem(extension, sample[extension])
             if problem is not None:
-                found[extension] += 1
-                if found[extension] <= _MAX_PER_KIND:
-                    where = f"sample {local_index} ({sample['__key__']}), field {extension}"
-                    yield Fault(url, where, problem, "replace the field, or leave the sample out")
-    for extension, count in found.items():
-        if count > _MAX_PER_KIND:
-            what = f"{count} fields cannot be decoded; the first {_MAX_PER_KIND} are listed"
-            yield Fault(url, f"field {extension}", what, "see the first ones")
+                where = f"sample {local_index} ({sample['__key__']}), field {extension}"
+                cure = "replace the field, or leave the sample out"
+                yield f"field {extension}", Fault(url, where, problem, cure)
 
 
 def decoding_problem(extension: str, data: Any) -> str | None:
