@@ -315,7 +315,7 @@ class DatasetShards(OpenShards):
         # The digest of a local shard is not checked, so its size and date tell more.
         version: object = there.file or ref.digest_to_check or there.content
         if opened is not None and opened.shard.memory is None:
-            version = opened.shard.version
+            version = opened.shard.version.proof
         if not version:
             return None
         made_of = json.dumps([self.rules, str(version), ref.nsamples])
@@ -366,27 +366,23 @@ class DatasetShards(OpenShards):
         except (OSError, ShardFormatError) as error:
             logger.warning("%s; it is read from its shard again", error)
             return None
-        there = cache.version_of(ref)
-        file = there.file or there.content
-        if opened is not None:
-            file = opened.shard.version
-        elif ref.digest_to_check and file is None:
-            file = made_of.file  # the digest in its name says of which version it is
-        version = Version.of_index(bytes.fromhex(made_of.index)).joined(there)
-        return part if made_of.file == file and self.versions.admits(number, version) else None
+        there = cache.version_of(ref) if opened is None else opened.shard.version
+        # With a digest in the spec, its name says of which version it is.
+        fits = made_of.proof == there.proof or (ref.digest_to_check and there.proof is None)
+        version = Version(index=made_of.index).joined(there)
+        return part if fits and self.versions.admits(number, version) else None
 
     def keep(self, number: int, source: ColumnSource, opened: OpenShard, part: ColumnPart) -> None:
         """Keep a column that was made of an open shard, within the bound of the cache."""
-        from wids.reading.keptcolumns import MadeOf, save_column
+        from wids.reading.keptcolumns import save_column
 
         ref, cache = self.table[number], self._opener.cache
         path = cache.derived_path(ref, source.suffix)
-        file = opened.version.file or opened.version.content
+        made_of = opened.version
         if opened.shard.memory is None:
-            file = opened.shard.version
-        if path is None or file is None:
+            made_of = made_of.joined(opened.shard.version)
+        if path is None or made_of.proof is None:
             return
-        made_of = MadeOf(opened.shard.index.digest.hex(), file)
         try:
             # Columns count against the bound like shards, so a new one may evict other files.
             if save_column(path, source, part, made_of) and cache.cache_size is not None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arrayfile import read_arrays, write_arrays
+from wids.base.shardversion import Version
 from wids.errors import ShardFormatError
 from wids.reading.ragged import Ragged, RaggedText, Values
 
@@ -30,7 +31,6 @@ __all__ = [
     "MAX_NBYTES",
     "ColumnPart",
     "ColumnSource",
-    "MadeOf",
     "load_column",
     "save_column",
 ]
@@ -85,19 +85,6 @@ class ColumnSource:
         return f".{digest[:16]}.column"
 
 
-@dataclass(frozen=True, slots=True)
-class MadeOf:
-    """The version of a shard that a stored column was made of.
-
-    Attributes:
-        index: Digest of its tar index, in hexadecimal.
-        file: Size and date of its file, or validator of its server.
-    """
-
-    index: str
-    file: str
-
-
 @dataclass(frozen=True)
 class ColumnPart:
     """The column of one shard.
@@ -111,7 +98,7 @@ class ColumnPart:
     missing: npt.NDArray[np.int64]
 
 
-def save_column(path: Path, source: ColumnSource, part: ColumnPart, made_of: MadeOf) -> bool:
+def save_column(path: Path, source: ColumnSource, part: ColumnPart, made_of: Version) -> bool:
     """Write a column to a file, atomically.
 
     Args:
@@ -139,14 +126,14 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart, made_of: Mad
     if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
         return False
     try:
-        about = {"kind": kind, "source": source.as_json, "made of": [made_of.index, made_of.file]}
+        about = {"kind": kind, "source": source.as_json, "made of": asdict(made_of)}
         write_arrays(path, about, arrays)
     except ValueError:
         return False
     return True
 
 
-def load_column(path: Path, source: ColumnSource) -> tuple[ColumnPart, MadeOf]:
+def load_column(path: Path, source: ColumnSource) -> tuple[ColumnPart, Version]:
     """Map the file of a stored column, and verify all of it.
 
     Args:
@@ -164,8 +151,7 @@ def load_column(path: Path, source: ColumnSource) -> tuple[ColumnPart, MadeOf]:
         about, arrays = read_arrays(path)
         if about["source"] != source.as_json:
             raise ValueError(f"made from {about['source']}, expected {source.as_json}")
-        made_of = MadeOf(*map(str, about["made of"]))
-        bytes.fromhex(made_of.index)
+        made_of = Version(**about["made of"])
         values, missing, num_samples = arrays["values"], arrays["missing"], source.num_samples
         wrapper = KINDS[about["kind"]]
         column = values if wrapper is None else wrapper(values, arrays["offsets"])

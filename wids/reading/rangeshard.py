@@ -286,12 +286,9 @@ class RangeShard(ReadableShard):
             self._read(self._prove_first, lambda _: None)
 
     @property
-    def version(self) -> str | None:
-        """Size and validator of the file; None before the first response or without a validator."""
-        known = self.file_version.known
-        if known.validator is None:
-            return None
-        return " ".join(filter(None, (str(self.nbytes), known.validator, known.weak_etag)))
+    def version(self) -> Version:
+        """What the first response said of the file; before it, the size alone."""
+        return self.file_version.known
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""

@@ -131,7 +131,7 @@ class ShardOpener:
         path = self.cache.local_path_of(ref)
         if path is not None:
             # An unpacked file is named after the version of the packed one.
-            stamp = shard.version if shard.path == path else shard.path.name
+            stamp = shard.version.file if shard.path == path else shard.path.name
             return shard, replace(version, file=stamp)
         there = self.cache.version_of(ref)
         if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file

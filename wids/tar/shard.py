@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.base.memorymaps import map_file, page_ranges
+from wids.base.shardversion import Version
 from wids.base.system import read_ahead
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
@@ -152,9 +153,9 @@ class ReadableShard(Protocol):
         return
 
     @property
-    def version(self) -> str | None:
-        """Facts that differ between two versions of the shard; None where none are known."""
-        return f"{self.nbytes} {self.index.shard_mtime_ns}"
+    def version(self) -> Version:
+        """What is known of the version of its file."""
+        return Version(file=f"{self.nbytes} {self.index.shard_mtime_ns}")
 
     def confirm(self) -> None:
         """Check once that the index belongs to the shard, before it is used without the shard.
