@@ -496,49 +496,46 @@ class ShardCache:
 
     def _fill(self, entry: Entry, shown: str, make: Callable[[], PartFile]) -> None:
         """Download or unpack a missing shard, publish and lease it."""
-        from wids.caching.store import folder_errors
-
-        with self._fetching_alone(entry, shown, entry.path):
-            if self._store.lease(entry):  # another process was faster
-                return
-            self._store.sweep_once()
-            logger.info("fetching %s to %s", shown, display_url(str(entry.path)))
-            with folder_errors(entry.path):
-                # The bytes go to a part beside it, so that no other process finds half a shard.
-                part = make()
-                try:
-                    self._store.publish(entry, part)
-                finally:
-                    part.discard()
-
-    def _fetching_alone(
-        self, entry: Entry, shown: str, target: Path
-    ) -> AbstractContextManager[None]:
-        """Wait for another process that downloads the shard, as long as it makes progress."""
-        from wids.base.locks import file_lock
-
-        last_sign = partial(last_written, target)
-        return file_lock(
-            entry.lock_path, shown, patience_seconds=_PATIENCE_SECONDS, last_sign=last_sign
-        )
+        lease, publish = partial(self._store.lease, entry), partial(self._store.publish, entry)
+        self._make_alone(entry, entry.path, shown, lease, make, publish)
 
     def _fetch_to(self, path: Path, shard: ShardRef, stopped: Callable[[], bool]) -> None:
         """Fetch a shard to the path that `localname` gave it."""
         from wids.caching.download import download
-        from wids.caching.store import folder_errors
 
         self._store.check()
         entry = Entry.of(self.cache_dir, str(path.absolute()), "")
-        with self._fetching_alone(entry, display_url(shard.url), path):
-            if path.exists():
+        options: Any = {"stopped": stopped, "keep_compressed": True}
+        make = partial(download, shard, path, self.fetcher, self._store, **options)
+        self._make_alone(
+            entry, path, display_url(shard.url), path.exists, make, lambda part: part.publish(path)
+        )
+
+    def _make_alone(
+        self,
+        entry: Entry,
+        target: Path,
+        shown: str,
+        is_there: Callable[[], bool],
+        make: Callable[[], PartFile],
+        publish: Callable[[PartFile], None],
+    ) -> None:
+        """Make a missing file, while other processes wait as long as this one makes progress."""
+        from wids.base.locks import file_lock
+        from wids.caching.store import folder_errors
+
+        sign = partial(last_written, target)
+        with file_lock(entry.lock_path, shown, patience_seconds=_PATIENCE_SECONDS, last_sign=sign):
+            if is_there():  # another process was faster
                 return
-            with folder_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                part = download(
-                    shard, path, self.fetcher, self._store, stopped=stopped, keep_compressed=True
-                )
+            self._store.sweep_once()
+            logger.info("fetching %s to %s", shown, display_url(str(target)))
+            with folder_errors(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # The bytes go to a part beside it, so that no other process finds half a shard.
+                part = make()
                 try:
-                    part.publish(path)
+                    publish(part)
                 finally:
                     part.discard()
 

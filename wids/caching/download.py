@@ -16,7 +16,7 @@ from wids.base.shardref import ShardRef
 from wids.base.shardversion import Version
 from wids.base.urls import display_url, plain_name
 from wids.caching.cachefolder import claim_part
-from wids.errors import FetchError, IntegrityError, ShardFormatError
+from wids.errors import FetchError, ShardFormatError
 from wids.fetching.partfile import PartFile
 from wids.fetching.transport import StoppedError
 from wids.log import logger
@@ -99,20 +99,10 @@ def download(
 
     try:
         with part, closing(progress):
-            # Without a validator, the second try makes sure that the bytes are of one version.
-            for is_last in (False, True):
-                stream = fetcher.download(shard.url, part, check_stopped)
-                # Before the digest check: "a login page" is a better error than a wrong digest.
-                (check or check_tar)(part, stream.content_type, delimited=stream.delimited)
-                try:
-                    part.finish()
-                    break
-                except IntegrityError:
-                    if is_last or not part.joined:
-                        raise
-                    # The file may have been replaced between two responses.
-                    logger.warning("%s: was replaced during the download; starting over", shown)
-                    part.restart()
+            stream = fetcher.download(shard.url, part, check_stopped)
+            # Before the digest check: "a login page" is a better error than a wrong digest.
+            (check or check_tar)(part, stream.content_type, delimited=stream.delimited)
+            part.finish()
             compressed = compression_of(part.head(8)) is not None
             progress.done(part.nbytes)
         if not compressed or keep_compressed:

@@ -564,7 +564,6 @@ class _Call:
                 raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
             if stream.start and not known:
                 raise ConnectionError("the server has another version of the file than before")
-            part.joined |= bool(known) and stream.version.validator is None
             chunk: bytes | bytearray = b""
             try:
                 part.begin(stream.version)

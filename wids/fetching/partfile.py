@@ -38,7 +38,6 @@ class PartFile:
         expected: The shard that it becomes.
         name: Its name in messages: the URL without user and query.
         digests: Algorithm to digest of the whole; {} before `finish`.
-        joined: Whether it consists of several responses without a common validator.
 
     Args:
         path: The file.
@@ -62,7 +61,6 @@ class PartFile:
         self.expected = expected
         self.name = display_url(expected.url)
         self.digests: dict[str, str] = {}
-        self.joined = False
         self.version = stated_version(path) or Version()
         # Appended to: existing content is kept.
         self._stream = path.open("ab")
@@ -86,10 +84,7 @@ class PartFile:
     @property
     def resumable(self) -> bool:
         """Whether a resumed download would notice that the file has changed on the server."""
-        # Otherwise the second half could be of another version, which only a digest would show.
-        return self.version.validator is not None or (
-            self.version.nbytes is not None and bool(self.expected.digest_to_check)
-        )
+        return self.version.validator is not None
 
     def begin(self, version: Version) -> None:
         """Save what the server states of the file, so that the download can resume.
@@ -156,7 +151,6 @@ class PartFile:
         self._stream.truncate(0)
         self.nbytes = 0
         self._room = 0
-        self.joined = False
         self._digests.close()
         self._digests = self._new_digests()
 
