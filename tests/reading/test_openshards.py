@@ -18,6 +18,7 @@ class Opened:
 
     number: int
     uses: int = 0
+    spared: int = 1
 
 
 def opening(limit: int, open_shard: Callable[[int], Opened] = Opened) -> OpenShards:

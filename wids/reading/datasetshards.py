@@ -214,6 +214,7 @@ class DatasetShards(OpenShards):
             return False
         self.drop(lambda each: each is opened)
         self._lent.pop(number, None)
+        self._far.pop(number, None)
         self.versions.forget(number)
         return True
 
@@ -285,7 +286,7 @@ class DatasetShards(OpenShards):
             def report(error: UnusableIndexError) -> None:
                 logger.info("%s: is fetched for its keys: %s", display_url(ref.url), error)
 
-            self._far[number] = opener.index_of_unfetched(ref, report)
+            self._far[number] = opener.indexes.of_unfetched(ref, report)
         index = self._far.get(number)
         if index is None or index.num_samples != ref.nsamples:
             return None

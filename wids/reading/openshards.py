@@ -101,6 +101,8 @@ class OpenShard:
         start: Global index of its first sample.
         version: What was known of its version when it was opened.
         uses: Number of times it was used.
+        spared: Number of uses when it was last kept because it was in use. The first use does not
+            count: the shard was opened for it.
     """
 
     shard: ReadableShard
@@ -109,6 +111,7 @@ class OpenShard:
     start: int
     version: Version
     uses: int = 0
+    spared: int = 1
 
     def label(self, sample: Sample, local_index: int) -> Sample:
         """Add dataset, index, shard and local index to a sample; returns the sample."""
@@ -233,7 +236,7 @@ class OpenShards:
     >>> from types import SimpleNamespace
     >>> class Numbers(OpenShards):
     ...     def open_shard(self, shard_index):
-    ...         return SimpleNamespace(number=shard_index, uses=0)
+    ...         return SimpleNamespace(number=shard_index, uses=0, spared=1)
     >>> opened = Numbers(1)
     >>> opened.open(0).number, opened.open(0).number, opened.open(1).number, opened.misses
     (0, 0, 1, 2)
@@ -253,7 +256,6 @@ class OpenShards:
         self.by_number: dict[int, OpenShard] = {}
         self.misses = 0
         self._evictable = evictable
-        self._spared: dict[int, int] = {}
         self._past_uses = 0
 
     @property
@@ -333,10 +335,8 @@ class OpenShards:
                 self._drop(shard_index, shard, second_chance=second_chance)
 
     def _drop(self, shard_index: int, shard: OpenShard, *, second_chance: bool) -> None:
-        # The first access does not count as reuse: the shard was opened for it.
-        if second_chance and shard.uses > self._spared.get(shard_index, 1):
-            self._spared[shard_index] = shard.uses
+        if second_chance and shard.uses > shard.spared:
+            shard.spared = shard.uses
         elif self.by_number.pop(shard_index, None) is not None:
             # Counted only if no other thread has dropped the shard meanwhile and counted its uses.
-            self._spared.pop(shard_index, None)
             self._past_uses += shard.uses

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from wids.base.shardversion import Version
 from wids.base.system import num_cores, on_network
-from wids.base.urls import display_url, is_compressed_name, scheme_of
+from wids.base.urls import display_url, is_compressed_name
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.log import logger
 from wids.reading.tarindexes import UnusableIndexError, warn_fetched_whole
@@ -208,27 +208,6 @@ class ShardOpener:
             warnings=warnings,
         )
 
-    def index_of_unfetched(
-        self, ref: ShardRef, report: Callable[[UnusableIndexError], object]
-    ) -> TarIndex | None:
-        """Return the tar index of a remote shard that is not fetched; None if it has to be.
-
-        It is from the pack or the sidecar, whose size alone is compared with the shard.
-
-        Args:
-            ref: The entry of the shard.
-            report: Called with the reason why there is no such index.
-        """
-        cache = self.cache
-        # The sidecar of a command would be another command.
-        if cache.localname is not None or scheme_of(ref.url) == "pipe" or cache.holds(ref):
-            return None
-        try:
-            return self.indexes.of_unfetched(ref)
-        except UnusableIndexError as error:
-            report(error)
-            return None
-
     def count(
         self, shards: Sequence[ShardRef], on_uncounted: OnUncounted | None = None
     ) -> list[int]:
@@ -275,7 +254,7 @@ class ShardOpener:
                     index = indexes.of_file(ref, cache.get(ref), indexes.packed(ref))
                     self._warn_of_losses(ref, index)
                 elif not (local or self.by_range):
-                    index = self.index_of_unfetched(ref, partial(warn_of, ref))
+                    index = indexes.of_unfetched(ref, partial(warn_of, ref))
                 return len(self.open(ref)[0]) if index is None else index.num_samples
             except (WidsError, OSError) as error:
                 if on_uncounted is None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wids.base.urls import display_url
+from wids.base.urls import display_url, scheme_of
 from wids.base.warn import WarningsOnce
 from wids.errors import FetchError, ShardChangedError, ShardFormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
@@ -169,28 +170,41 @@ class TarIndexes:
             raise _stale(f"it is of a shard of {source.nbytes} bytes, the spec says {ref.filesize}")
         return index
 
-    def of_unfetched(self, ref: ShardRef) -> TarIndex:
-        """Return the tar index of a remote shard from its pack or sidecar; it has the right size.
+    def of_unfetched(
+        self, ref: ShardRef, report: Callable[[UnusableIndexError], object]
+    ) -> TarIndex | None:
+        """Return the tar index of a remote shard that is not fetched; None if it has to be.
+
+        It is from the pack or the sidecar, whose size alone is compared with the shard.
 
         Args:
             ref: The entry of the shard.
+            report: Called with the reason why there is no such index.
 
         Raises:
-            UnusableIndexError: There is none that fits the entry, the rules and the shard.
             FetchError: The server does not respond.
             CacheError: The cache folder cannot be used.
         """
         from wids.fetching.responses import FileVersion
 
+        cache = self.cache
         if (packed := self.packed(ref)) is not None:
             return packed
-        index = self.of_remote(ref)
+        # The sidecar of a command would be another command.
+        if cache.localname is not None or scheme_of(ref.url) == "pipe" or cache.holds(ref):
+            return None
+        try:
+            index = self.of_remote(ref)
+        except UnusableIndexError as error:
+            report(error)
+            return None
         if ref.filesize is None:
             version = FileVersion(index.source.nbytes)
             try:  # an error if the server says another size, or none
-                self.cache.fetcher.read_ranges(ref.url, [(0, 1)], version=version)
+                cache.fetcher.read_ranges(ref.url, [(0, 1)], version=version)
             except FetchError as error:
-                raise _stale(str(error)) from error
+                report(_stale(str(error)))
+                return None
         return index
 
 
