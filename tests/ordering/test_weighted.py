@@ -158,12 +158,12 @@ def test_what_it_draws_is_told():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": [1, -2, 3]}, "sample 1 has -2; give"),
+        ({"weights": [1, -2, 3]}, "sample 1 has -2: give"),
         ({"weights": [1, 2, float("nan")]}, "sample 2 has nan"),
         ({"weights": [float("inf"), 2, 3]}, "sample 0 has inf"),
         ({"weights": [0, 0, 0]}, "weights must not all be 0"),
-        ({"weights": [1, 2, 3], "num_samples": 0}, "draws per epoch.*got 0"),
-        ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"draws per epoch.*got \(0, 2\)"),
+        ({"weights": [1, 2, 3], "num_samples": 0}, "draws an epoch.*got 0"),
+        ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"draws an epoch.*got \(0, 2\)"),
         ({"balance": ["a", None, "b"]}, "sample 1 has none"),
         ({"balance": [1.0, 2.0, float("nan")]}, "sample 2 has none"),
         ({"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),

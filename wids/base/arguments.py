@@ -18,6 +18,7 @@ __all__ = [
     "check_integer",
     "check_mapping",
     "check_number",
+    "check_numbers",
     "check_path",
     "check_sized",
     "check_text",
@@ -85,6 +86,41 @@ def check_number(name: str, value: Any, least: float | None = None) -> float:
         bound = "" if least is None else f" of at least {least}"
         raise ValueError(f"{name} must be a finite number{bound}, got {value!r:.80}")
     return number
+
+
+def check_numbers(
+    name: str, values: Any, count: int, advice: str, most: float = float("inf")
+) -> npt.NDArray[np.float64]:
+    """Return a number for each sample as float64, after checking that they are finite and >= 0.
+
+    Args:
+        name: The argument, for the message.
+        values: Its value.
+        count: Number of samples.
+        advice: What to do with a sample whose number is out of range, for the message.
+        most: The greatest that is allowed.
+
+    Raises:
+        ValueError: There is not a number for each sample, or one is out of range.
+
+    >>> check_numbers("cost", [1, 2], 2, "leave it out")
+    array([1., 2.])
+    """
+    array = np.asarray(values)
+    if array.shape != (count,) or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be a number for each of {count} samples of the dataset, got an array of "
+            f"{array.dtype} with the shape {array.shape}; pass a column of the dataset that the "
+            "sampler draws from"
+        )
+    (wrong,) = np.nonzero(~((array >= 0) & (array <= most) & np.isfinite(array)))
+    if wrong.size:
+        bound = "" if most == float("inf") else f" and at most {most}"
+        raise ValueError(
+            f"{name} must be finite, at least 0{bound}; sample {wrong[0]} has {array[wrong[0]]}: "
+            f"{advice}"
+        )
+    return array.astype(np.float64)
 
 
 def check_flag(name: str, value: Any) -> bool:

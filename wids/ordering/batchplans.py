@@ -9,6 +9,7 @@ as many batches as there are ranks: batch `t * ranks + r` is that of rank `r` at
 pure function, so all ranks plan the same, and a run that goes on plans again what it had planned.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 from operator import itemgetter
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.base.arguments import check_integer, check_number
+from wids.base.arguments import check_integer, check_number, check_numbers
 from wids.ordering.permute import Integers, array_hash, derive_keys
 
 __all__ = ["Batches", "CostPlan", "PackPlan", "ShapePlan"]
@@ -27,8 +28,7 @@ __all__ = ["Batches", "CostPlan", "PackPlan", "ShapePlan"]
 _WINDOW = 512
 _MOST = 1 << 15  # samples of a batch
 _LEVELS = (1 << 16) - 1  # NumPy sorts 16-bit numbers by digits, in a fraction of the time
-# Costs that are not integers are added as multiples of 2**-32 of a row, exactly alike everywhere.
-_CAPACITY = 1 << 32
+_CAPACITY_BITS = 32  # of the number of units of a row
 # Samples above an eighth of a row are placed one by one.
 _LARGE = 8
 # One row in so many is spare, so that the last samples need not fit to the last token.
@@ -79,22 +79,12 @@ class CostPlan:
         if max_cost <= 0:
             raise ValueError(f"max_cost must be above 0, got {max_cost}")
         most = None if most is None else check_integer("batch_size", most, 1)
-        array = np.asarray(costs)
-        if array.shape != (length,) or array.dtype.kind not in "biuf":
-            raise ValueError(
-                f"cost must be a number for each of {length} samples of the dataset, got an array "
-                f"of {array.dtype} with the shape {array.shape}; pass the column of the dataset "
-                "that the sampler draws from"
-            )
+        advice = (
+            "truncate such samples when they are read and pass numpy.minimum(cost, max_cost), or "
+            "leave them out with filter"
+        )
         # Numbers of all types count alike.
-        array = array.astype(np.float64)
-        (wrong,) = np.nonzero(~((array >= 0) & (array <= max_cost)))
-        if wrong.size:
-            raise ValueError(
-                f"cost must be from 0 to max_cost={max_cost}, sample {wrong[0]} costs "
-                f"{array[wrong[0]]}; truncate such samples when they are read and pass "
-                "numpy.minimum(cost, max_cost), or leave them out with filter"
-            )
+        array = check_numbers("cost", costs, length, advice, max_cost)
         self._costs, self._max_cost, self._most = array, max_cost, most or _MOST
         # The most expensive sample first. A batch is cut by the exact costs.
         self._levels = ((1 - array / max_cost) * _LEVELS).astype(np.uint16)
@@ -176,11 +166,10 @@ class PackPlan(CostPlan):
     """
 
     def _cut(self, samples: Integers, costs: NDArray[np.float64]) -> Batches:
-        if 1 <= self._max_cost < _CAPACITY and (costs % 1 == 0).all():
-            units, capacity = costs.astype(np.int64), int(self._max_cost)
-        else:
-            units = np.ceil(costs / self._max_cost * _CAPACITY).astype(np.int64)
-            units, capacity = np.minimum(units, _CAPACITY), _CAPACITY
+        # In units of a power of two, in which integers below 2**32 are exact on all machines.
+        exponent = _CAPACITY_BITS - math.frexp(self._max_cost)[1]
+        capacity = int(math.ldexp(self._max_cost, exponent))
+        units = np.minimum(np.ceil(np.ldexp(costs, exponent)), capacity).astype(np.int64)
         order = np.argsort(-units, kind="stable")
         rows = _pack(units[order], capacity, self._most)
         sizes = np.bincount(rows)

@@ -13,13 +13,6 @@ if TYPE_CHECKING:
 __all__ = ["shape_buckets"]
 
 
-def _sides(name: str, sides: "ArrayLike") -> NDArray[np.float64]:
-    try:
-        return np.asarray(sides, np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number for each image, got {sides!r:.80}") from None
-
-
 def shape_buckets(
     widths: "ArrayLike",
     heights: "ArrayLike",
@@ -53,7 +46,13 @@ def shape_buckets(
     if check_number("pixels", pixels) < step * step:
         raise ValueError(f"pixels must be at least step * step = {step * step}, got {pixels}")
     pixels = int(pixels)
-    wide, high = _sides("widths", widths), _sides("heights", heights)
+    try:
+        wide, high = np.asarray(widths, np.float64), np.asarray(heights, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            "widths and heights must be a number for each image, got "
+            f"{widths!r:.80} and {heights!r:.80}"
+        ) from None
     given = np.stack([wide, high]) if wide.shape == high.shape else np.zeros(1)
     if wide.ndim != 1 or not ((given > 0) & (given < np.inf)).all():
         raise ValueError(
@@ -72,5 +71,4 @@ def shape_buckets(
     shapes, ratios = shapes[order], ratios[order]
     wanted = np.log(wide / high)
     nearest = np.searchsorted((ratios[1:] + ratios[:-1]) / 2, wanted)
-    chosen: NDArray[np.int64] = shapes[nearest].astype(np.int64)
-    return chosen
+    return np.asarray(shapes[nearest], np.int64)

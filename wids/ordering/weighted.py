@@ -18,9 +18,8 @@ Source:
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from wids.base.arguments import check_integer
+from wids.base.arguments import check_integer, check_numbers
 from wids.ordering.order import Chunks, EpochOrder, OrderSpec
 from wids.ordering.permute import Integers, array_hash, derive_key, shuffled
 
@@ -56,11 +55,15 @@ class WeightedChunks:
         n = chunks.num_samples
         if n == 0:
             raise ValueError("weights and balance need samples to draw from, the dataset has none")
-        given = n if draws is None else draws
-        name = "num_samples, the draws per epoch,"
-        self.num_samples = check_integer(name, given, 1, _MOST_DRAWS)
+        draws = n if draws is None else draws
+        self.num_samples = check_integer("num_samples, the draws an epoch,", draws, 1, _MOST_DRAWS)
         self.chunks = chunks
-        self._weights, self._classes = _read_weights(weights, n), _read_classes(balance, n)
+        advice = "give a sample the weight 0 to leave it out"
+        given = np.ones(n) if weights is None else weights
+        self._weights = check_numbers("weights", given, n, advice)
+        if not self._weights.any():
+            raise ValueError("weights must not all be 0; give some samples a weight")
+        self._classes = _read_classes(balance, n)
         # Only the ratios of weights count.
         shares = self._weights / self._weights.max()
         self.facts = {**chunks.facts, "weights": array_hash(shares, "<f8")}
@@ -130,24 +133,6 @@ class WeightedOrder(EpochOrder):
     def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions; as `EpochOrder.at`."""
         return self._samples[super().at(positions)]
-
-
-def _read_weights(weights: Any, n: int) -> NDArray[np.float64]:
-    array = np.ones(n) if weights is None else np.asarray(weights)
-    if array.shape != (n,) or array.dtype.kind not in "biuf":
-        raise ValueError(
-            f"weights must be {n} numbers, one for each sample, got an array of shape "
-            f"{array.shape} and type {array.dtype}"
-        )
-    (wrong,) = np.nonzero(~((array >= 0) & np.isfinite(array)))
-    if wrong.size:
-        raise ValueError(
-            f"weights must be finite and at least 0, sample {wrong[0]} has {array[wrong[0]]}; give "
-            "a sample the weight 0 to leave it out"
-        )
-    if not array.any():
-        raise ValueError("weights must not all be 0; give some samples a weight")
-    return array.astype(np.float64)
 
 
 def _read_classes(balance: Any, n: int) -> Integers:
