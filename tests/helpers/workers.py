@@ -19,11 +19,6 @@ class Echo:
         return index
 
 
-def key_and_class(sample: dict[str, Any]) -> tuple[str, int]:
-    """Make a pair of a sample."""
-    return sample["__key__"], sample[".cls"]
-
-
 def read_all(dataset: ShardList) -> list[Any]:
     """Read every sample."""
     return list(dataset)

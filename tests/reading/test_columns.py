@@ -34,12 +34,6 @@ def test_undecodable_names_come_back_unchanged() -> None:
     assert TextColumn([name])[0] == name
 
 
-def test_what_rows_share_is_stored_once() -> None:
-    """A thousand URLs that differ in six digits take little more than those digits."""
-    column = TextColumn(f"https://host/a/long/folder/train-{i:06d}.tar" for i in range(1000))
-    assert column.nbytes < 1000 * 10
-
-
 @pytest.mark.parametrize("row", [2, -3])
 def test_a_row_out_of_range_is_an_index_error(row: int) -> None:
     """A row out of range raises an IndexError with the bounds."""

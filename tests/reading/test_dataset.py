@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.workers import key_and_class
 from torch.utils.data import DataLoader
 
 import wids
@@ -114,18 +113,6 @@ def test_names_and_options_reach_the_samples(spec: Path) -> None:
 # Transformations.
 
 
-def test_raw_fields_come_copied_or_not(spec: Path) -> None:
-    """Raw fields are copied with "bytes" and not with "memoryview"; both outlive the dataset."""
-    copied = ShardListDataset(spec, transformations="bytes")[5]
-    dataset = ShardListDataset(spec, transformations="memoryview")
-    view = dataset[5]
-    dataset.close()
-    del dataset
-    assert type(copied[".txt"]) is bytes
-    assert type(view[".txt"]) is memoryview
-    assert view[".txt"] == copied[".txt"] == b"text 2.1"
-
-
 def test_transforms_are_added_and_assigned(spec: Path) -> None:
     """`add_transform` chains after decoding; an assigned list replaces all."""
     dataset = ShardListDataset(spec).add_transform(lambda sample: sample[".cls"] * 2)
@@ -157,19 +144,6 @@ def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
 
 
 # Batches, workers, threads.
-
-
-@pytest.mark.parametrize(
-    "method",
-    ["fork", *(pytest.param(each, marks=pytest.mark.slow) for each in ("spawn", "forkserver"))],
-)
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
-    """Under each start method, workers return the same samples as the parent."""
-    dataset = ShardListDataset(spec, transformations=["PIL", key_and_class])
-    expected = [dataset[index] for index in range(len(dataset))]
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
-    assert [tuple(pair) for pair in loader] == expected
 
 
 def test_shards_are_counted_with_and_without_sidecars(spec: Path) -> None:

@@ -1,19 +1,12 @@
 """Options for decoding of a dataset: images, decoders and `on_error`."""
 
-import io
-
-import numpy as np
 import pytest
-import torch
-from helpers.pictures import draw, save
-from helpers.workers import class_or_minus_one, shouted
-from PIL import Image
+from helpers.workers import class_or_minus_one
 from torch.utils.data import DataLoader
 
 import wids
-from wids import DecodeError, ImageDecoder, ShardListDataset
+from wids import ShardListDataset
 
-PICTURES = [draw(40, 30, seed) for seed in range(6)]
 CLASSES = [b"0", b"1", b"cat", b"3", b"", b"5"]
 
 
@@ -21,31 +14,9 @@ CLASSES = [b"0", b"1", b"cat", b"3", b"", b"5"]
 def shards(make_shard):
     """Two shards of three samples each; the classes of the samples 2 and 4 are damaged."""
     samples = [
-        {"__key__": f"k{i}", ".png": save(picture, "PNG"), ".cls": label, ".txt": f"text {i}"}
-        for i, (picture, label) in enumerate(zip(PICTURES, CLASSES, strict=True))
+        {"__key__": f"k{i}", ".cls": label, ".txt": f"text {i}"} for i, label in enumerate(CLASSES)
     ]
     return [str(make_shard(f"{i}.tar", samples[3 * i : 3 * i + 3])) for i in range(2)]
-
-
-def test_images_come_as_the_dataset_is_told(shards):
-    """Images are PIL images by default, or arrays, tensors, or results of an `ImageDecoder`."""
-    assert isinstance(ShardListDataset(shards)[0][".png"], Image.Image)
-    array = ShardListDataset(shards, transformations="numpy")[0][".png"]
-    np.testing.assert_array_equal(array, PICTURES[0])
-    tensor = ShardListDataset(shards, transformations="torch")[0][".png"]
-    assert tensor.dtype == torch.uint8
-    np.testing.assert_array_equal(tensor.numpy(), PICTURES[0].transpose(2, 0, 1))
-    small = ImageDecoder("numpy", "L", wids.CenterCrop(16))
-    sample = ShardListDataset(shards, transformations=small)[0]
-    assert (sample[".png"].shape, sample[".cls"]) == ((16, 16), 0)
-
-
-def test_decoders_of_the_user_replace_those_of_the_table(shards):
-    """A function decodes its extension, None leaves a stream, and others are unchanged."""
-    dataset = ShardListDataset(shards, decoders={".txt": shouted, ".png": None})
-    sample = dataset[0]
-    assert (sample[".txt"], sample[".cls"]) == ("TEXT 0", 0)
-    assert isinstance(sample[".png"], io.BytesIO)
 
 
 ANSWERS = {
@@ -71,15 +42,6 @@ def test_damaged_fields_are_answered_in_every_worker(shards, name, method):
         message = samples[2]["__errors__"][".cls"]
         assert all(word in message for word in ("sample 2", "'k2'", "'.cls'", shards[0], "'cat'"))
         assert "__errors__" not in samples[3]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_unanswered_damage_names_its_place(shards, workers):
-    """The error names index, key, extension and shard, also from a worker."""
-    dataset = ShardListDataset(shards, fields=(".cls",), on_error={".txt": ""})
-    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
-    with pytest.raises(DecodeError, match=r"'\.cls' of sample 2, key 'k2', shard '.*0\.tar'"):
-        list(loader)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import wids
 from wids.codecs.arrays import Windows, stack_classes
 from wids.errors import DecodeError
-from wids.reading.ragged import Ragged
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LENGTHS = [5, 0, 90, 1, 12]
@@ -80,17 +79,6 @@ def test_gathered_bytes_are_those_of_the_samples(shards, indexes, extension, lru
     assert gathered.offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
 
 
-def test_a_batch_of_arrays_and_numbers_is_one_array(shards):
-    """Fields of one shape become one array, and classes an int64 array."""
-    dataset = wids.ShardListDataset(shards)
-    arrays = dataset.gather([9, 3], ".fixed.npy")
-    assert (arrays.shape, arrays.dtype, arrays[0, 0, 0]) == ((2, 2, 3), np.int16, 9)
-    classes = dataset.gather(range(TOTAL), ".cls")
-    assert classes.dtype == np.int64
-    assert classes.tolist() == [7 * number for number in range(TOTAL)]
-    assert isinstance(dataset.gather(range(9), ".ragged.npy"), Ragged)
-
-
 @pytest.mark.parametrize(
     ("classes", "expected"),
     [
@@ -117,15 +105,6 @@ def test_what_is_no_class_number_is_named(make_shard, text):
     dataset = wids.ShardListDataset([path])
     with pytest.raises(DecodeError, match=r"'.cls' of sample 1, key 'bad', shard '.*b.tar'"):
         dataset.gather([0, 1], ".cls")
-
-
-def test_a_decoder_of_the_user_and_a_placeholder_count(make_shard):
-    """`decoders` and `on_error` apply to batches, too."""
-    path = make_shard("a.tar", [{"__key__": "0", ".cls": "x"}, {"__key__": "1", ".cls": "1"}])
-    placeholder = wids.ShardListDataset([path], on_error={".cls": -1})
-    assert placeholder.gather([0, 1, 0], ".cls").tolist() == [-1, 1, -1]
-    own = wids.ShardListDataset([path], decoders={".cls": len})
-    assert own.gather([0, 1], ".cls").tolist() == [1, 1]
 
 
 def test_a_damaged_array_among_good_ones_is_named(make_shard):
@@ -161,19 +140,6 @@ def test_a_missing_field_is_named(make_shard):
     for gather in (dataset.gather, dataset.gather_bytes):
         with pytest.raises(DecodeError, match=r"sample 1, key '1'.*field '.cls', found .txt"):
             gather([0, 1], ".cls")
-
-
-@pytest.mark.parametrize("lru_size", [1, 100])
-def test_samples_of_a_batch_come_in_the_order_of_storage(shards, lru_size):
-    """Samples come in the order of storage with their slot in the batch."""
-    indexes = [107, 3, 50, 3, 95, 0]
-    with wids.ShardListDataset(shards, lru_size=lru_size) as dataset:
-        found = [
-            (slot, opened.shard.index.key(place))
-            for slot, opened, place in dataset.locate_batch(indexes).samples()
-        ]
-    assert [key for _, key in found] == ["k000", "k003", "k003", "k050", "k095", "k107"]
-    assert dict(found) == {slot: f"k{index:03}" for slot, index in enumerate(indexes)}
 
 
 def test_what_is_gathered_belongs_to_the_caller(shards):

@@ -179,25 +179,11 @@ def test_transformations_run_in_the_threads_and_are_collated(shards):
     assert any(name.startswith("wids-loader") for name in names)
 
 
-def test_a_collate_fn_gets_the_samples(shards):
-    """The result of `collate_fn` is the batch."""
-    dataset = wids.ShardListDataset(shards, transformations="bytes")
-    loader = wids.Loader(dataset, 8, collate_fn=len, num_workers=2)
-    assert list(loader) == [8, 8, 8, 8, 6]
-
-
 def test_the_path_of_a_dataset_is_no_dataset():
     """A text, which has a length and items, is refused where a dataset is expected."""
     for take in (wids.Loader, wids.ChunkedSampler):
         with pytest.raises(TypeError, match=r"^dataset must be .*got the text 'train\.json'$"):
             take("train.json")
-
-
-def test_any_map_style_dataset_will_do():
-    """A list, or a torch dataset, can be loaded."""
-    assert torch.cat(list(wids.Loader(list(range(9)), 4))).tolist() == list(range(9))
-    dataset = torch.utils.data.TensorDataset(torch.arange(6))
-    assert [column.tolist() for (column,) in wids.Loader(dataset, 4)] == [[0, 1, 2, 3], [4, 5]]
 
 
 def test_batch_samplers(shards):
@@ -308,20 +294,6 @@ def test_a_handler_that_fails_says_at_which_sample(make_shard, num_workers):
         assert "sample 0, key 'k0', shard" in note
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_stop_iteration_from_a_dataset_does_not_end_the_epoch_in_silence(num_workers):
-    """StopIteration from a dataset becomes an error."""
-
-    class Exhausted(list):
-        def __getitem__(self, index):
-            return next(iter(())) if index == 5 else index
-
-    loader = iter(wids.Loader(Exhausted(range(8)), 2, num_workers=num_workers))
-    assert [next(loader).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
-    with pytest.raises(RuntimeError, match=r"StopIteration while reading samples \[4, 5\]"):
-        next(loader)
-
-
 def stop(*_args):
     return next(iter(()))
 
@@ -331,6 +303,15 @@ class Exhausted(list):
 
     def __getitem__(self, index):
         return stop() if index == 5 else {"number": index}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stop_iteration_from_a_dataset_does_not_end_the_epoch_in_silence(num_workers):
+    """StopIteration from a dataset becomes an error."""
+    loader = iter(wids.Loader(Exhausted(range(8)), 2, num_workers=num_workers))
+    assert [next(loader)["number"].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    with pytest.raises(RuntimeError, match=r"StopIteration while reading samples \[4, 5\]"):
+        next(loader)
 
 
 class Stopping(wids.ShardListDataset):

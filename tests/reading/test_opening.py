@@ -153,12 +153,6 @@ def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(
     assert len(shard_server.requests) == 1
 
 
-def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
-    """A missing local shard is an error at once."""
-    with pytest.raises(OSError, match="No such file"):
-        opener_of(ShardCache(tmp_path / "cache")).open(ShardRef(str(tmp_path / "a.tar")))
-
-
 @pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path, name: str) -> None:
     """A pipe in place of a shard is an error at once."""
@@ -240,20 +234,6 @@ def test_a_bound_holds_on_a_disk_that_has_no_more(
         for index in range(0, 2400, 100):
             sample = dataset[index]
             assert sample["__index__"] == index
-
-
-def test_a_full_disk_is_an_error_that_leaves_all_whole(
-    shard_server: ShardServer, small_disk: Path
-) -> None:
-    """A full disk is an error with folder and sizes, and cached shards stay readable."""
-    rows = [(shard_server.put(f"{i}.tar", tar_of(400, seed=i)), 400) for i in range(4)]
-    with ShardList(rows, cache_dir=small_disk, transformations="bytes") as dataset:
-        assert [dataset[index]["__index__"] for index in (0, 400)] == [0, 400]
-        message = rf"{small_disk}: no space for a shard of 1034240 bytes .* bytes are free"
-        with pytest.raises(CacheError, match=message):
-            dataset[800]
-        assert [dataset[index]["__index__"] for index in (399, 799)] == [399, 799]
-        assert not [path for path in small_disk.iterdir() if path.name.startswith(".")]
 
 
 def test_a_folder_that_a_team_shares(shard_server: ShardServer, tmp_path: Path) -> None:

@@ -56,22 +56,6 @@ def test_what_is_used_again_and_again_stays_open() -> None:
     assert opened.misses == 20
 
 
-def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
-    """After an error, the next access tries again."""
-    outcomes = iter([OSError("gone"), Opened(0)])
-
-    def open_shard(_: int) -> Opened:
-        outcome = next(outcomes)
-        if isinstance(outcome, OSError):
-            raise outcome
-        return outcome
-
-    opened = opening(2, open_shard)
-    with pytest.raises(OSError, match="gone"):
-        use(opened, 0)
-    assert use(opened, 0) == 0
-
-
 def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
     """Without free descriptors, half of the open shards are dropped."""
     full = {7}

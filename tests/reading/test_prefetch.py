@@ -377,38 +377,6 @@ def test_no_more_than_a_quarter_of_what_is_wanted_comes_besides(
     assert not list(Path(dataset.cache_dir).glob("*.tar"))
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [
-        {"cut_at": 1500, "times": 40},
-        {"status": 503, "retry_after": "0", "times": 30},
-        {"refuse": True, "times": 5},
-        {"no_etag": True},
-        {"dated": True},
-        {"terse": True},
-        {"hide_total": True},
-        {"ignore_range": True},
-        {"lie_range": "start"},
-    ],
-    ids=str,
-)
-@pytest.mark.filterwarnings("ignore::wids.errors.WidsWarning")
-def test_a_faulty_server_gives_right_bytes_or_an_error(
-    remote: Callable[..., Any],
-    shards: list[Path],
-    shard_server: ShardServer,
-    faults: dict[str, Any],
-) -> None:
-    """Each batch has the bytes from disk, or is an error that names a shard."""
-    local = ShardListDataset(shards, transformations="bytes")
-    dataset = remote()
-    dataset.cache.fetcher = Fetcher(FetchPolicy(backoff_seconds=0.0, attempts=50))
-    shard_server.faults = Faults(**faults)
-    right, errors = read_all(iter(loader_of(dataset)), local)
-    assert right == len(dataset) or "lie_range" in faults
-    assert all(".tar" in str(error) for error in errors)
-
-
 def asked_spans(shard_server: ShardServer) -> list[tuple[str, int, int]]:
     """Return path and half-open range of each request for bytes of a shard, in ascending order."""
     asked = [each for each in shard_server.requests if each.path.endswith(".tar")]

@@ -54,27 +54,6 @@ def opened_again(dataset: ShardListDataset) -> ShardListDataset:
     return ShardListDataset(rows, remote="range", transformations="bytes")
 
 
-def without_place(sample: dict[str, Any]) -> dict[str, Any]:
-    """Leave out where a sample came from, and what its dataset is called after that."""
-    places = {"__shard__", "__dataset__"}
-    return {key: value for key, value in sample.items() if key not in places}
-
-
-def test_samples_by_range_are_those_of_the_shard(remote: Open, shards: list[Path]) -> None:
-    """One by one, in batches, decoded or with few fields: the same as from local shards."""
-    local = ShardListDataset(shards, transformations="bytes")
-    dataset = remote()
-    expected = [without_place(sample) for sample in local]
-    assert [without_place(dataset[index]) for index in range(8)] == expected[:8]
-    drawn = random.Random(1).sample(range(-60, 60), 24)
-    batch = dataset.__getitems__(drawn)
-    assert [without_place(sample) for sample in batch] == [
-        without_place(local[index]) for index in drawn
-    ]
-    assert remote(transformations="PIL", fields=[".cls"])[43][".cls"] == 3
-    assert bytes(remote(transformations="memoryview")[59][".bin"]) == local[59][".bin"]
-
-
 def test_one_sample_costs_one_request_and_its_own_bytes(remote: Open, shard_server: Any) -> None:
     """Once the sidecar is there, a sample takes one request and little more than its fields."""
     dataset = remote()

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import random
 import tarfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.cacheprocesses import LONG
 from helpers.server import Faults, ShardServer
 from helpers.shards import tar_bytes
 from helpers.sidecarbytes import sidecar_of as sidecar_at
@@ -23,7 +21,6 @@ from wids.errors import (
     IntegrityError,
     ShardChangedError,
     ShardFormatError,
-    WidsError,
     WidsWarning,
 )
 from wids.fetching.fetch import Fetcher, FetchPolicy
@@ -481,117 +478,6 @@ def test_a_column_is_kept_for_the_version_that_it_is_of(
             assert labels("range") == expected
             assert asked in (None, len(shard_server.requests))
     assert labels("whole") == expected
-
-
-_NAMES = [
-    "old",
-    "new",
-    "shuffled",
-    "other names",
-    "other fields",
-    "long names",
-    "long names swapped",
-]
-_WAYS: list[dict[str, bool]] = [
-    {},
-    {"dated": True},
-    {"terse": True},
-    {"ignore_if_range": True},
-    {"no_etag": True},
-    {"hide_total": True},
-]
-
-
-@pytest.mark.filterwarnings("ignore:.*fetched whole:wids.errors.WidsWarning")
-def test_random_exchanges_give_right_bytes_or_an_error(
-    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
-) -> None:
-    """Shard, sidecar or both are exchanged between any two requests, in hundreds of readings."""
-    rng = random.Random(20261121)
-    versions = {
-        "old": OLD,
-        "new": NEW,
-        "shuffled": tar_of("shuffled", rng.sample(KEYS, len(KEYS))),
-        "other names": tar_of("other names", [f"n{key}" for key in KEYS[1:]] + KEYS[:1]),
-        "other fields": tar_of("other fields", KEYS, extensions=(".cls", ".bin")),
-        "long names": tar_of(
-            "long names", [LONG_NAME + key for key in KEYS], tar_format=tarfile.GNU_FORMAT
-        ),
-        "long names swapped": tar_of(
-            "long names swapped",
-            [LONG_NAME + key for key in KEYS[::-1]],
-            tar_format=tarfile.GNU_FORMAT,
-        ),
-    }
-    sidecars = {name: sidecar_of(tar, tmp_path) for name, tar in versions.items()}
-    names = list(versions)
-    assert names == _NAMES
-    tally = {"served": 0, "refused": 0}
-
-    def exchange() -> None:
-        what = rng.choice(["shard", "sidecar", "both"])
-        name = rng.choice(names)
-        if what != "sidecar":
-            shard_server.put("a.tar", versions[name])
-        if what != "shard":
-            shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecars[name])
-
-    def before_answer() -> None:
-        shard_server.faults.cut_at = 1_500 if rng.random() < cut else None
-        if rng.random() < likely:
-            exchange()
-
-    shard_server.before_answer = before_answer
-    rounds = 2_000 if LONG > 1 else 200
-    for number in range(rounds):
-        likely = rng.choice([0.05, 0.2, 0.5])
-        kind = rng.choice(_WAYS)
-        cut = rng.choice([0.0, 0.0, 0.2])
-        shard_server.faults = Faults(**kind)
-        shard_server.requests.clear()
-        first = rng.choice(names)
-        shard_server.put("a.tar", versions[first])
-        shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecars[rng.choice([first, first, *names])])
-        folder = tmp_path / f"cache{number // 4}"  # a sidecar is kept for the next three
-        roomy = number % 16 < 4  # what is read much is fetched whole, and kept
-        with open_by_range(folder, f"{shard_server.url}/a.tar", roomy=roomy) as dataset:
-            seen: set[str] = set()
-            for _ in range(rng.randrange(1, 9 if roomy else 5)):
-                try:
-                    samples = _read_at_random(rng, dataset)
-                except WidsError:
-                    tally["refused"] += 1
-                    continue
-                tally["served"] += 1
-                for sample in samples:
-                    seen |= check(sample, names)
-            # A server that names its versions is held to one of them.
-            assert len(seen) <= 1 or "no_etag" in kind or roomy
-    assert min(tally.values()) > rounds // 2, tally
-
-
-def _read_at_random(rng: random.Random, dataset: ShardListDataset) -> list[dict[str, Any]]:
-    """Read some samples one way or the other; of a part of a field the rest is as it should be."""
-    indexes = rng.sample(range(len(KEYS)), rng.randrange(1, len(KEYS)))
-    way = rng.randrange(3)
-    if way == 0:
-        return [dataset[indexes[0]]]
-    if way == 1:
-        return dataset.__getitems__(indexes)
-    shard, place, _ = dataset.locate_sample(indexes[0])
-    shard.confirm()
-    key = shard.index.key(place)
-    part = shard.read_part(place, ".bin", 300, 600)
-    return [{"__key__": key, ".bin": _completed(key, part)}]
-
-
-def _completed(key: str, part: bytes) -> bytes:
-    """Return the field that a part is of, in any version; the part where there is none."""
-    for version in _NAMES:
-        whole = content(version, f"{key}.bin")
-        if whole[300:600] == part:
-            return whole
-    return part
 
 
 # Of one size each, and alike up to the third sample.

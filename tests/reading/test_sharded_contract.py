@@ -53,18 +53,6 @@ def open_dataset(request: pytest.FixtureRequest, folder: Path, shard_server: Sha
     return open_with
 
 
-def test_shards_are_those_of_the_spec(open_dataset: Open) -> None:
-    """Each has its URL, its count and what else its entry says."""
-    with open_dataset() as dataset:
-        assert [shard.nsamples for shard in dataset.shards] == LENGTHS
-        assert [shard.url.rpartition("/")[2] for shard in dataset.shards] == [
-            "0.tar", "1.tar", "2.tar",
-        ]  # fmt: skip
-        assert {shard["author"] for shard in dataset.shards} == {"me"}
-        assert dataset.dataset_name == "pets"
-        assert dataset.header.get("shardlist") is None
-
-
 def test_running_totals_are_those_of_the_lengths(open_dataset: Open) -> None:
     """One number a shard, empty ones included, of 64 bits."""
     with open_dataset() as dataset:
@@ -95,26 +83,6 @@ def test_rules_are_those_that_it_was_opened_with(folder: Path) -> None:
             assert dataset.index_rules["key_rule"] == rule
             index = wids.TarIndex.from_tar(folder / "dots.tar", **dataset.index_rules)
             assert list(index.keys) == [key] == [dataset.read_raw(0)["__key__"]]
-
-
-@pytest.mark.parametrize("fields", [None, [".txt"], [".cls", ".txt"]])
-def test_the_fields_that_are_read_are_told(open_dataset: Open, fields: list[str] | None) -> None:
-    """None stands for all of them; the order is the caller's."""
-    with open_dataset(fields=fields) as dataset:
-        assert dataset.pipeline.fields == (None if fields is None else tuple(fields))
-        names = {name for name in dataset[0] if name.startswith(".")}
-        assert names == set(fields or (".txt", ".cls", ".json"))
-
-
-def test_columns_are_read_shard_by_shard(open_dataset: Open) -> None:
-    """The parts of the shards, one behind the other, are the column of all samples."""
-    with open_dataset() as dataset:
-        reader = dataset.column_reader(".json", "w")
-        parts = [reader.read_shard(number) for number in range(len(dataset.shards))]
-        assert [len(part.values) for part in parts] == LENGTHS
-        assert [value for part in parts for value in part.values] == [n + 0.5 for n in range(5)]
-        assert all(not len(part.missing) for part in parts)
-        assert dataset.column(".json", "w").tolist() == [n + 0.5 for n in range(5)]
 
 
 def test_a_replaced_file_is_read_anew_once_it_is_dropped(folder: Path) -> None:
