@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.serving import serve_shard
+from helpers.shards import write_shard
 
 import wids
 from wids.errors import FetchError, ShardFormatError, SpecError
@@ -28,22 +30,6 @@ def shards(make_shard: MakeShard) -> list[str]:
     return [
         str(make_shard(f"x-{n}.tar", shard_samples(count))) for n, count in enumerate((3, 1, 2))
     ]
-
-
-def test_spec_holds_counts_sizes_and_digests(shards: list[str], tmp_path: Path):
-    """Each entry has the count, the size on disk and the digests of hashlib."""
-    built = build_spec(shards, folder=tmp_path, header={"name": "x"}, digests=("md5", "sha256"))
-    assert built.failures == {}
-    assert built.spec.name == "x"
-    for entry, shard, count in zip(built.spec.shards, shards, (3, 1, 2), strict=True):
-        data = Path(shard).read_bytes()
-        assert entry == {
-            "url": Path(shard).name,
-            "nsamples": count,
-            "filesize": len(data),
-            "md5sum": hashlib.md5(data).hexdigest(),
-            "sha256": hashlib.sha256(data).hexdigest(),
-        }
 
 
 def test_written_spec_is_read_back(shards: list[str], tmp_path: Path):
@@ -102,32 +88,16 @@ def test_shard_listed_twice_is_refused(shards: list[str], tmp_path: Path):
         build_spec([*shards, twice], folder=tmp_path)
 
 
-def test_records_tell_what_no_sample_holds(make_shard: MakeShard):
-    """Members of no sample are counted by reason."""
-    path = make_shard("odd.tar", [*shard_samples(1), {"__key__": "README", "": "no dot"}])
-    record = index_shard(str(path))
-    assert record.entry["nsamples"] == 1
-    assert sum(record.skipped.values()) == 1
-
-
 def test_remote_shards_are_indexed_and_not_kept(shard_server, tmp_path: Path, monkeypatch):
     """A remote shard is digested like a local one, and its copy is removed."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "temporary").mkdir()
-    url, data = serve_shard(shard_server, tmp_path)
-    record = index_shard(url)
-    assert record.entry["md5sum"] == hashlib.md5(data).hexdigest()
+    shard = write_shard(tmp_path / "served.tar", shard_samples(2))
+    record = index_shard(serve_shard(shard_server, shard, sidecar=False))
+    assert record.entry["md5sum"] == hashlib.md5(shard.read_bytes()).hexdigest()
     assert record.entry["nsamples"] == 2
     assert list((tmp_path / "temporary").iterdir()) == []
-
-
-def serve_shard(server, folder: Path) -> tuple[str, bytes]:
-    """Put a shard of two samples on the test server."""
-    from helpers.shards import write_shard
-
-    path = write_shard(folder / "served.tar", shard_samples(2))
-    return server.put("served.tar", path.read_bytes()), path.read_bytes()
 
 
 def test_compressed_shards_are_described_as_they_are_stored(shards: list[str], tmp_path: Path):

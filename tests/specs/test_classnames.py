@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -229,39 +228,3 @@ def test_a_new_spec_keeps_the_names_in_the_one_that_it_replaces(
     assert main(["create", "a.tar", "-o", "new.json"]) == 0
     assert "classes" not in json.loads(Path("new.json").read_text())
     assert ShardListDataset("new.json").class_names == {0: "owl"}
-
-
-def test_merged_names_are_compared_with_files_beside_specs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The names in a spec and those in a file beside another one must agree to be merged."""
-    sources = []
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        write_shard(tmp_path / name / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
-        spec = {"wids_version": 1, "shardlist": [{"url": f"{name}.tar", "nsamples": 1}]}
-        spec |= {"classes": ["cat", "dog"]} if name == "a" else {}
-        (tmp_path / name / f"{name}.json").write_text(json.dumps(spec))
-        sources.append(str(tmp_path / name / f"{name}.json"))
-    names = tmp_path / "b" / "classes.txt"
-    names.write_text("cat\ndog\nowl\n")
-    output = tmp_path / "all.json"
-    assert main(["merge", *sources, "-o", str(output)]) == 0
-    assert "has no class names" not in capsys.readouterr().err
-    assert json.loads(output.read_text())["classes"] == ["cat", "dog", "owl"]
-    output.unlink()
-    names.write_text("dog\ncat\n")
-    assert main(["merge", *sources, "-o", str(output)]) == 1
-    assert "class 0" in capsys.readouterr().err
-    assert not output.exists()
-    plain = json.loads(Path(sources[0]).read_text())
-    del plain["classes"]
-    Path(sources[0]).write_text(json.dumps(plain))
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")  # shown by the command, not raised
-        assert main(["merge", *sources, "-o", str(output)]) == 0
-    assert f"{sources[0]}: has no class names; those of {sources[1]}" in capsys.readouterr().err
-    assert json.loads(output.read_text())["classes"] == ["dog", "cat"]
-    both = ShardListDataset(sources[0]) + ShardListDataset(sources[1])
-    with pytest.warns(WidsWarning, match="part 0 has no class names; those of other parts"):
-        assert both.class_names == {0: "dog", 1: "cat"}

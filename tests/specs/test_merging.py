@@ -119,12 +119,24 @@ def apart(spec, monkeypatch) -> Callable[[str, str], list[str]]:
     return write
 
 
-def test_names_of_classes_in_files_beside_specs_are_merged(apart, capsys) -> None:
-    """A spec in another folder gets the names in files beside the old ones, if they agree."""
-    assert main(["merge", *apart("cat\n", "cat\ndog\n"), "-o", "all.json"]) == 0
+@pytest.mark.parametrize("place", ["a file", "a spec"])
+def test_names_of_classes_in_files_beside_specs_are_merged(apart, capsys, place: str) -> None:
+    """They must agree with those in a file beside another spec, or in that spec."""
+    sources = apart("", "cat\ndog\n")
+
+    def name_the_first(*names: str) -> None:
+        if place == "a file":
+            Path("in_a/classes.txt").write_text("\n".join(names))
+        else:
+            Path("in_a/classes.txt").unlink(missing_ok=True)
+            Path(sources[0]).write_text(json.dumps({**read(sources[0]), "classes": names}))
+
+    name_the_first("cat")
+    assert main(["merge", *sources, "-o", "all.json"]) == 0
+    assert "has no class names" not in capsys.readouterr().err
     assert read("all.json")["classes"] == ["cat", "dog"]
-    Path("in_a/classes.txt").write_text("dog\ncat\n")
-    assert main(["merge", "in_a/a.json", "in_b/b.json", "-o", "other.json"]) == 1
+    name_the_first("dog", "cat")
+    assert main(["merge", *sources, "-o", "other.json"]) == 1
     assert "class 0 is 'cat'" in capsys.readouterr().err
     assert not Path("other.json").exists()
 
@@ -160,6 +172,9 @@ def test_components_without_classes_are_warned_of(spec) -> None:
     ):
         assert wids.ShardListDataset(composed(a, b)).class_names == {0: "cat"}
     assert wids.ShardListDataset(composed(a, b, classes=["cat"])).class_names == {0: "cat"}
+    both = wids.ShardListDataset(b) + wids.ShardListDataset(a)
+    with pytest.warns(wids.WidsWarning, match="part 0 has no class names; those of other parts"):
+        assert both.class_names == {0: "cat"}
 
 
 @pytest.mark.filterwarnings("default")

@@ -208,17 +208,6 @@ def test_a_shard_that_changes_after_the_listing_is_an_error(put: Put, shard: Sha
             dataset[0]
 
 
-def test_a_shard_of_no_bytes_is_an_error_that_names_it(put: Put, shard: Shard) -> None:
-    """An upload that failed is not taken for a shard without samples."""
-    put("set/a.tar", shard("a")[0])
-    url = put("set/b.tar", b"")
-    with (
-        pytest.warns(WidsWarning, match="fetched whole"),
-        pytest.raises(FetchError, match=r"b\.tar: expected a tar archive, got 0 bytes"),
-    ):
-        texts(url.removesuffix("b.tar"))
-
-
 def test_a_repository_is_a_dataset_of_one_commit(hub: Hub, shard: Shard) -> None:
     """Shards have the commit in their URLs and the digest that the hub knows; a spec is used."""
     data, _ = shard("a")

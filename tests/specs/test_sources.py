@@ -106,6 +106,7 @@ def test_home_folders_expand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("missing.json", "missing.json: cannot be read as a shard-spec"),
         ("nowhere/*.tar", "no file matches"),
         ([], "found an empty list"),
+        ("", "got an empty text; '.' is this folder"),  # a variable that was not set
         (17, "expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found 17"),
         (b"a.tar", "expected a path"),
         ({"url": "a.tar"}, "the dict: holds no shards; expected a 'shardlist'"),
@@ -185,9 +186,3 @@ def test_a_spec_in_a_folder_is_used_as_in_a_bucket(tmp_path: Path, make_shard: M
         warnings.simplefilter("error")
         for source in (folder, f"{folder}/"):
             assert len(wids.ShardListDataset(source, key_rule="last_dot")) == 4
-
-
-def test_an_empty_text_is_no_folder() -> None:
-    """It is a variable that was not set, and not the current folder."""
-    with pytest.raises(SpecError, match="got an empty text; '.' is this folder"):
-        load_spec("")

@@ -222,11 +222,3 @@ def test_forged_ends_of_rows_are_refused(tmp_path: Path, ends: list[int]) -> Non
     columns["url ends"] = np.array(ends)
     write_arrays(kept_file(tmp_path), about, columns)
     assert contents(load(path)) == plain
-
-
-def test_mapped_columns_outlive_their_file(tmp_path: Path) -> None:
-    """An open spec stays readable after its cached file is replaced or removed."""
-    path = write(tmp_path / "x.json", rows(50))
-    spec = load(path)
-    kept_file(tmp_path).unlink()
-    assert spec.shards[49] == rows(50)[49] | {"url": str(tmp_path / "x-049.tar")}

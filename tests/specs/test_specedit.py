@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import wids
 from wids.errors import SpecError
-from wids.specs.specedit import edit_spec, read_document, rename_folder
+from wids.specs.specedit import edit_spec, rename_folder
 
 
 def write(path: Path, urls: list[str], **header: Any) -> Path:
@@ -116,9 +116,3 @@ def test_what_is_no_spec_is_not_rewritten(tmp_path: Path, text: str, words: str)
     with pytest.raises(SpecError, match=words):
         edit_spec(path, {"name": "x"})
     assert path.read_text() == text
-
-
-def test_a_document_is_read_as_it_stands(tmp_path: Path) -> None:
-    """A document is read without resolving, checking or adding anything."""
-    path = write(tmp_path / "x.json", ["~/a.tar", "../b.tar"], base="there")
-    assert read_document(path) == json.loads(path.read_text())
