@@ -11,28 +11,6 @@ import wids
 from wids.base.files import OutputFile, write_output
 
 
-def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):
-    """Before `publish` only the temporary file exists, after it only the file."""
-    out = OutputFile(tmp_path / "deep" / "a.txt")
-    out.stream.write(b"content")
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt.part"]
-    out.publish()
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
-    assert out.path.read_bytes() == b"content"
-
-
-def test_old_file_stays_until_the_new_one_is_whole(tmp_path: Path):
-    """Readers see the old or the new content, and an open old file stays readable."""
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"old")
-    out = OutputFile(path)
-    out.stream.write(b"new")
-    with path.open("rb") as reader:
-        out.publish()
-        assert reader.read() == b"old"
-    assert path.read_bytes() == b"new"
-
-
 def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_leaks: None):
     """`discard` removes the temporary file and keeps an old or published file."""
     path = tmp_path / "a.txt"

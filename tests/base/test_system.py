@@ -117,23 +117,6 @@ def test_cores_are_those_that_this_process_may_use():
     assert system.num_cores() == len(os.sched_getaffinity(0))
 
 
-def test_locks_exclude_each_other(tmp_path: Path):
-    """A shared lock keeps others from locking alone, until it ends."""
-    path = tmp_path / "file"
-    path.touch()
-    first, second = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
-    try:
-        system.lock_shared(first)
-        system.lock_shared(second)
-        with pytest.raises(BlockingIOError):
-            system.lock_exclusively(first)
-        system.unlock(second)
-        system.lock_exclusively(first)
-    finally:
-        os.close(first)
-        os.close(second)
-
-
 def test_boot_and_namespace_are_known_on_linux():
     """They are the same at each call, and belong to this machine."""
     assert system.boot_id() == system.boot_id() != ""

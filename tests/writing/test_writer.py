@@ -83,14 +83,6 @@ def test_only_a_dict_is_a_sample(tmp_path: Path, sample: object) -> None:
         assert archive.getnames() == ["a.txt"]
 
 
-def test_maxcount_begins_a_new_shard(tmp_path: Path):
-    """Each shard has `maxcount` samples, and the last one the rest."""
-    writer = write_all(tmp_path / "x-%06d.tar", text_samples(7), maxcount=3)
-    assert [shard["nsamples"] for shard in writer.shardlist] == [3, 3, 1]
-    names = sorted(path.name for path in tmp_path.glob("*.tar"))
-    assert names == ["x-000000.tar", "x-000001.tar", "x-000002.tar"]
-
-
 def test_maxsize_is_never_exceeded_but_by_one_large_sample(tmp_path: Path):
     """A shard, with headers and end, has at most `maxsize` bytes unless one sample is larger."""
     samples = [{"__key__": f"{n}", "bin": b"x" * 2000} for n in range(5)]
@@ -220,16 +212,6 @@ def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
         for sample in text_samples(3):
             writer.write(sample)
     assert [Path(name).name for name in seen] == ["x-7.tar", "x-8.tar"]
-
-
-def test_two_writers_of_one_shard_are_told(tmp_path: Path):
-    """A second writer of the same file fails at once."""
-    with ShardWriter(tmp_path / "x-%d.tar") as writer:
-        writer.write(text_samples(1)[0])
-        other = ShardWriter(tmp_path / "x-%d.tar")
-        with pytest.raises(BlockingIOError, match=r"x-0\.tar\.part.*another process"):
-            other.write(text_samples(1)[0])
-    assert writer.shardlist[0]["nsamples"] == 1
 
 
 def test_part_of_a_killed_writer_is_in_nobodys_way(tmp_path: Path):
