@@ -6,7 +6,6 @@ import hashlib
 import json
 import mmap
 import os
-import pickle
 import shutil
 import signal
 import socket
@@ -22,7 +21,6 @@ from helpers.cache_worker import held_nbytes
 from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
 from helpers.interpreters import run_python
 from helpers.server import Faults, ShardServer
-from helpers.waiting import write_later
 
 from wids import ShardListDataset
 from wids.base.files import new_part_path
@@ -57,15 +55,6 @@ def test_local_shards_are_used_where_they_lie(cache: ShardCache, tmp_path: Path,
     assert cache.get(ShardRef.of(url, filesize=len(SHARD))) == path
     assert cache.is_local(url)
     assert not cache.cache_dir.exists()
-
-
-def test_home_is_expanded(
-    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`~` means the user's home."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "a.tar").write_bytes(SHARD)
-    assert cache.get("~/a.tar") == tmp_path / "a.tar"
 
 
 def test_a_missing_local_shard_is_named(cache: ShardCache) -> None:
@@ -509,34 +498,6 @@ def test_a_sidecar_beside_a_local_shard_is_found(cache: ShardCache, tmp_path: Pa
     assert not cache.cache_dir.exists()
 
 
-def test_a_sidecar_that_must_stay_is_used_but_never_renewed(
-    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a folder that nobody may write to, another is made in the cache folder."""
-    path, beside = tmp_path / "a.tar", tmp_path / "a.tar.idx"
-    path.write_bytes(SHARD)
-    write_later(beside, b"", than=path)
-    assert cache.sidecar_path(str(path), path, ".idx", renew=True) == beside
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert cache.sidecar_path(str(path), path, ".idx") == beside
-    chosen = cache.sidecar_path(str(path), path, ".idx", renew=True)
-    assert chosen is not None
-    assert chosen.parent == cache.cache_dir
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_no_sidecar(
-    cache: ShardCache, tmp_path: Path, make: Callable[[Path], object]
-) -> None:
-    """Where something else has the sidecar's name, the cache folder keeps one."""
-    path = tmp_path / "a.tar"
-    path.write_bytes(SHARD)
-    make(tmp_path / "a.tar.idx")
-    chosen = cache.sidecar_path(str(path), path, ".idx")
-    assert chosen is not None
-    assert chosen.parent == cache.cache_dir
-
-
 def test_local_shards_need_no_usable_folder(
     cache: ShardCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -792,15 +753,6 @@ def test_a_power_cut_serves_no_wrong_byte(
 
 
 # Processes
-
-
-def test_a_cache_travels(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A used cache can be pickled, and the copy uses the same folder."""
-    url = shard_server.put("a.tar", SHARD)
-    path = cache.get(url)
-    copy = pickle.loads(pickle.dumps(cache))
-    assert copy.get(url) == path
-    assert len(shard_server.requests) == 1
 
 
 def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer) -> None:

@@ -39,10 +39,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 CROWDS = {
-    "healthy": (Faults(), {}, 1),
-    "slow": (Faults(rate=1e6), {}, 1),
-    "cut once": (Faults(times=1, cut_at=100_000), {}, 2),
-    "503 once": (Faults(times=1, status=503), {}, 2),
+    "healthy": (Faults(), 1),
+    "slow": (Faults(rate=1e6), 1),
+    "cut once": (Faults(times=1, cut_at=100_000), 2),
+    "503 once": (Faults(times=1, status=503), 2),
 }
 
 
@@ -57,15 +57,13 @@ def test_sixty_four_processes_make_one_download(
     folder: Path, shard_server: ShardServer, case: str
 ) -> None:
     """Of 64 processes that need one shard, one fetches it and all read it."""
-    faults, options, requests = CROWDS[case]
+    faults, requests = CROWDS[case]
     digest = hashlib.md5(SHARD).hexdigest()
     for number in range(LONG):
         url = shard_server.put(f"{number}.tar", SHARD)
         shard_server.faults = Faults(**vars(faults))
         shard_server.requests.clear()
-        found = run_worker(
-            "crowd", folder=str(folder), url=url, digest=digest, processes=64, **options
-        )
+        found = run_worker("crowd", folder=str(folder), url=url, digest=digest, processes=64)
         assert found == {"right": 64}
         assert len(shard_server.requests) == requests
 

@@ -47,17 +47,6 @@ def test_a_cut_document_is_never_half(fetcher: Fetcher, shard_server: ShardServe
         fetcher.read(f"{shard_server.url}/spec.json")
 
 
-@pytest.mark.parametrize("faults", [Faults(), Faults(chunked=True)])
-def test_an_endless_document_is_refused(
-    fetcher: Fetcher, shard_server: ShardServer, faults: Faults
-) -> None:
-    """A document larger than the bound raises an error."""
-    shard_server.faults = faults
-    url = shard_server.put("spec.json", bytes(10_000))
-    with pytest.raises(FetchError, match="larger than the 5000 bytes"):
-        fetcher.read(url, max_nbytes=5000)
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [

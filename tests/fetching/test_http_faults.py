@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -244,16 +243,6 @@ def test_retry_after_is_waited_for(
     shard_server.faults = Faults(times=1, status=503, retry_after=later)
     cache.get(url)
     assert 300 < sum(waits) < 500.1  # of the date, what is left when it was read
-
-
-def test_a_trickle_counts_as_stalled(tmp_path: Path, shard_server: ShardServer) -> None:
-    """A server that sends single bytes now and then is given up."""
-    policy = replace(IMPATIENT, attempts=2, backoff_seconds=0.0, min_nbytes_per_second=1e6)
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
-    url = shard_server.put("a.tar", SHARD)
-    shard_server.faults = Faults(rate=1000, piece=10)
-    with pytest.raises(FetchError, match="timed out"):
-        cache.get(url)
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(cut_at=100_000)], ids=["whole", "cut"])

@@ -87,14 +87,6 @@ def test_a_local_pack_replaces_sidecars(folder: Path, name: str, tmp_path: Path)
     assert not list(tmp_path.rglob("*.widx"))
 
 
-@with_spec_and_pack
-def test_a_dataset_travels(folder: Path, name: str) -> None:
-    """A pickled dataset maps the pack where it is unpickled."""
-    dataset = wids.ShardListDataset(folder / name)
-    dataset[0]
-    assert contents(pickle.loads(pickle.dumps(dataset))) == EXPECTED
-
-
 def test_a_pickled_table_has_no_copy_of_the_columns(make_shard: Callable[..., Path]) -> None:
     """What a worker gets does not grow with the columns of the pack."""
     path = make_shard("many/0.tar", [sample(0)])
@@ -325,19 +317,6 @@ def test_a_pack_that_is_replaced_on_its_server(folder: Path, shard_server: Shard
         warnings.simplefilter("always")
         assert contents(dataset) == EXPECTED
     assert any("cannot be used" in str(each.message) for each in caught)
-
-
-def test_a_shard_that_is_replaced_on_its_server(
-    folder: Path, shard_server: ShardServer, make_shard: Callable[..., Path]
-) -> None:
-    """A shard of the same size with other members gives an error or its own bytes."""
-    serve(folder, shard_server, *TARS, "train.wpack")
-    make_shard("data/0.tar", [{**sample(i), "__key__": f"o{i}", ".txt": "x"} for i in range(4)])
-    serve(folder, shard_server, "0.tar")
-    dataset = wids.ShardListDataset(f"{shard_server.url}/set/train.wpack", remote="range")
-    with pytest.raises(WidsError, match=r"0\.tar"):
-        dataset[1]
-    assert dataset[4][".txt"] == EXPECTED[4][1]
 
 
 def test_a_damaged_kept_table_is_fetched_again(

@@ -4,7 +4,6 @@ import os
 import pickle
 
 import pytest
-from helpers.archives import link
 from helpers.tarbytes import END, member
 
 from wids.errors import ShardFormatError
@@ -88,25 +87,3 @@ def test_an_empty_shard(tmp_path):
         columns = index.columns()
         assert columns.sizes.tolist() == columns.set_ids.tolist() == []
         assert list(Shard(path, index)) == []
-
-
-def test_names_that_are_no_utf8(tmp_path):
-    """Keys with undecodable bytes are returned with surrogates and can be looked up."""
-    path = tmp_path / "odd.tar"
-    path.write_bytes(member(b"\xff.txt", b"x") + END)
-    shard = Shard(path)
-    assert shard[0] == {"__key__": "\udcff", ".txt": b"x"}
-    assert shard.find("\udcff") == 0
-
-
-def test_hard_links_and_gathered_samples(tmp_path):
-    """A linked field has the bytes of its target; separated members are gathered on request."""
-    path = tmp_path / "links.tar"
-    first, last = member(b"a.txt", b"shared"), member(b"a.cls", b"1")
-    path.write_bytes(first + link(b"b.txt", b"a.txt") + last + END)
-    with pytest.raises(ShardFormatError, match="apart"):
-        Shard(path)
-    assert list(Shard(path, TarIndex.from_tar(path, grouping="shard"))) == [
-        {"__key__": "a", ".txt": b"shared", ".cls": b"1"},
-        {"__key__": "b", ".txt": b"shared"},
-    ]

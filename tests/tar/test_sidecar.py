@@ -79,6 +79,7 @@ def test_round_trip(tmp_path):
         assert one.names == [os.fsdecode(name) for name in names]
         assert one.sizes.tolist() == [len(n) * i for i, n in enumerate(names)]
         assert list(one.keys) == ["\udcff", "b", "d/c"]
+        assert one.find("\udcff") == 0
         assert one.fields(2) == [(".x.y", one.offsets[5], 35), (".z", one.offsets[6], 30)]
         assert one.skipped == {"directory": 1, "hidden": 1, "no extension": 1}
     assert loaded.offsets.tolist() == index.offsets.tolist()

@@ -47,16 +47,6 @@ def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scann
             index.span(place, ".y")
 
 
-@pytest.mark.parametrize("place", [-1, MANY])
-def test_a_place_out_of_range_is_an_error(sidecar, place):
-    """An index out of range is an error, of one sample or among many."""
-    index = TarIndex.load(sidecar)
-    with pytest.raises(IndexError, match=str(place)):
-        index.find_spans(np.array([0, place]), (".cls",))
-    with pytest.raises(IndexError, match=str(place)):
-        index.span(place, ".cls")
-
-
 def damage(sidecar, sample):
     """Move the first field of a sample within the shard, which only its check reveals."""
     image = bytearray(sidecar.read_bytes())

@@ -137,16 +137,6 @@ def test_a_member_appended_into_the_padding_is_noticed(tmp_path, sidecar):
         TarIndex.load(later, tar=path)
 
 
-def test_a_sidecar_says_nothing_of_when_and_where(tmp_path, shard):
-    """The same shard gives the same sidecar, whatever its name and dates."""
-    copy = tmp_path / "copy.tar"
-    copy.write_bytes(shard.read_bytes())
-    os.utime(copy, ns=(5, 5))
-    for path in (shard, copy):
-        TarIndex.open(path, path.with_suffix(".widx"))
-    assert copy.with_suffix(".widx").read_bytes() == shard.with_suffix(".widx").read_bytes()
-
-
 def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
     """A shard that changes while it is indexed is refused."""
     from wids.tar.tarscan import scan_bytes
@@ -159,14 +149,6 @@ def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
     monkeypatch.setattr("wids.tar.tarindex.scan_bytes", scan_while_written)
     with pytest.raises(ShardFormatError, match="that no process writes to"):
         TarIndex.from_tar(shard)
-
-
-def test_other_rules_make_another_index(shard, sidecar):
-    """A sidecar that was made by other rules is replaced."""
-    TarIndex.open(shard, sidecar)
-    index = TarIndex.open(shard, sidecar, key_rule="last_dot", grouping="shard", concatenated=True)
-    assert (index.source.key_rule, index.source.grouping) == ("last_dot", "shard")
-    assert TarIndex.load(sidecar).source == index.source
 
 
 def test_pickles(shard, sidecar):
