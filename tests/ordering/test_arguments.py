@@ -46,7 +46,7 @@ OF_RANKS: dict[str, list[tuple[object, type[Exception]]]] = {
     "rank": [(2, ValueError), (-1, ValueError), ("x", TypeError), (False, TypeError)],
     "drop_last": [(2, TypeError), ("no", TypeError)],
     "pad": [(2, TypeError), ("no", TypeError)],
-    "streams": [(0, ValueError), ("x", ValueError), (1.5, ValueError)],
+    "streams": [(0, ValueError), ("x", TypeError), (1.5, TypeError)],
 }
 
 
@@ -170,7 +170,7 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     (report, "partition", "x", ValueError),
     (report, "seed", "x", TypeError),
     *((report, name, "x", TypeError) for name in ("interleave", "chunksize")),
-    (report, "streams", "x", ValueError),
+    (report, "streams", "x", TypeError),
     *((report, name, 0, ValueError) for name in ("interleave", "streams", "max_samples")),
     *((cluster, name, 1.5, TypeError) for name in ("nodes", "ranks_per_node", "workers")),
     *((cluster, name, 0, ValueError) for name in ("nodes", "ranks_per_node", "batch_size")),

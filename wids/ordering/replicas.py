@@ -2,7 +2,6 @@
 
 import os
 import sys
-from typing import SupportsIndex
 
 from wids.base.arguments import check_integer
 from wids.base.warn import WarningsOnce, warn
@@ -10,7 +9,6 @@ from wids.ordering.passes import MOST_STREAMS
 
 __all__ = [
     "Replica",
-    "check_streams",
     "count_streams",
     "process_group",
     "ranks_here",
@@ -122,19 +120,6 @@ def process_group() -> tuple[int, int] | None:
     return None
 
 
-def check_streams(streams: int | str) -> int | str:
-    """Return the argument `streams`: "rank", "node" or a number.
-
-    Raises:
-        ValueError: It is something else.
-    """
-    if isinstance(streams, SupportsIndex):
-        return check_integer("streams", streams, 1, MOST_STREAMS)
-    if streams not in ("rank", "node"):
-        raise ValueError(f"streams must be 'rank', 'node' or a number, got {streams!r}")
-    return streams
-
-
 def count_streams(streams: int | str, num_replicas: int) -> int:
     """Return the number of streams.
 
@@ -142,13 +127,17 @@ def count_streams(streams: int | str, num_replicas: int) -> int:
         streams: "rank" for the number of ranks, "node" for that of nodes, or a number.
         num_replicas: Number of ranks.
 
+    Raises:
+        TypeError: `streams` is something else.
+        ValueError: It is below 1, or too large.
+
     >>> count_streams("rank", 4), count_streams(2, 4)
     (4, 2)
     """
-    if isinstance(streams, int):
-        return streams
     if streams == "rank":
         return num_replicas
+    if streams != "node":
+        return check_integer("streams", streams, 1, MOST_STREAMS, unless="'rank' or 'node'")
     # All ranks must agree on the number, or epochs would not be exact: torchrun and SLURM give
     # these variables to all of them. The number of ranks on a node is known only on that node.
     for name in ("GROUP_WORLD_SIZE", "SLURM_NNODES"):

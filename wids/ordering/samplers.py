@@ -24,7 +24,7 @@ from wids.ordering.order import Chunks, EpochOrder, Share
 from wids.ordering.passes import OrderState, Pass, PassIterator
 from wids.ordering.permute import Integers, facts_hash
 from wids.ordering.randomseeds import check_same_number
-from wids.ordering.replicas import Replica, check_streams, count_streams
+from wids.ordering.replicas import Replica, count_streams
 from wids.ordering.weighted import WeightedChunks, WeightedOrder
 
 try:
@@ -617,7 +617,8 @@ class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are r
         self.drop_last = drop_last is not None and check_flag("drop_last", drop_last)
         pad = check_flag("pad", pad)
         self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
-        self._streams = check_streams(streams if lanes is None else lanes)
+        self._streams = streams if lanes is None else lanes
+        count_streams(self._streams, 1)  # checks the argument before the ranks are known
         # Not torch's, which needs a process group.
         ChunkedSampler.__init__(self, dataset, chunksize=chunksize, partition=partition, **options)
 
