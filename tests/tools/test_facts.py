@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from wids.base.text import clean, columns_of, format_nbytes, table
-from wids.commands.terminalpictures import Screen
+from wids.commands.show import Screen
 from wids.specs.spec import DatasetSpec
 from wids.tools.facts import shard_rows, spec_facts, spec_lines
 

@@ -144,8 +144,13 @@ def _parse_range(text: str, total: int) -> range:
 def show(args: Arguments) -> int:
     """Show one sample: fields, sizes, values, images."""
     from wids.codecs.formats import is_class
-    from wids.commands.show import describe_sample, draw_pictures, sample_lines
-    from wids.commands.terminalpictures import protocol_of, screen_of
+    from wids.commands.show import (
+        describe_sample,
+        draw_pictures,
+        protocol_of,
+        sample_lines,
+        screen_of,
+    )
     from wids.display.pixels import names_labels
 
     protocol = protocol_of(args.pictures, standard_output(), os.environ)

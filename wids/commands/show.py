@@ -1,12 +1,21 @@
-"""One sample as text: a line per field, and its pictures."""
+"""One sample on a terminal: a line per field, and its pictures.
+
+Pictures are sent by kitty's graphics protocol, or drawn with coloured half blocks.
+"""
 
 from __future__ import annotations
 
+import base64
 import io
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import os
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
 
 from wids.base.optional import load
+from wids.base.system import window_size
 from wids.base.text import clean, columns_of, format_nbytes
 from wids.base.urls import display_url
 from wids.display.fieldview import (
@@ -23,18 +32,38 @@ from wids.display.thumbnails import CUT_IS_SAID, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from wids.commands.terminalpictures import Screen
     from wids.display.fieldview import ClassNames
     from wids.display.thumbnails import Thumbnail
 
-__all__ = ["describe_sample", "draw_pictures", "field_names", "sample_lines"]
+__all__ = [
+    "Screen",
+    "describe_sample",
+    "draw_pictures",
+    "field_names",
+    "protocol_of",
+    "sample_lines",
+    "screen_of",
+]
+
 
 MAX_NAME = 30  # columns of a field's name
 MIN_ROWS = 8  # of a picture, however many there are
 MAX_SIDE = 1024  # pixels of a picture
 MAX_LEGEND = 16  # labels of a mask that are named
+
+_MOST_COLUMNS = 80
+_USUAL_CELL = 10, 20  # pixels of a character, where the terminal does not say them
+_MOST_CELL = 64
+_KITTY_CHUNK = 4096  # characters of base64 in one escape
+_UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
+_RESET = "\x1b[0m"
+# The 256 colours that all terminals have in common: the first 16 are the user's own, then come a
+# cube of 6 x 6 x 6, and greys from almost black on.
+_OWN_COLOURS = 16
+_CUBE = list(product((0, 95, 135, 175, 215, 255), repeat=3))
+_COLOURS = np.array(_CUBE + [(grey, grey, grey) for grey in range(8, 239, 10)])
 
 
 def field_names(sample: Mapping[str, Any]) -> list[str]:
@@ -133,6 +162,127 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
         size = format_nbytes(field["nbytes"])
         lines.append(clean(f"  {name}{padding}  {size:>8}  {clean(field['summary'])}", width))
     return lines
+
+
+@dataclass(frozen=True)
+class Screen:
+    """How pictures are drawn on a terminal.
+
+    Attributes:
+        protocol: How pixels are sent: "kitty" or "blocks".
+        columns, rows: Most characters and lines of a picture.
+        true_colour: Whether the terminal knows 24-bit colours; else half blocks have 256.
+        cell: Pixels of the width and height of a character.
+    """
+
+    protocol: str
+    columns: int
+    rows: int
+    true_colour: bool = True
+    cell: tuple[int, int] = _USUAL_CELL
+
+    def box(self, rows: int) -> tuple[int, int]:
+        """Return the most pixels of the width and height of a picture of so many lines."""
+        if self.protocol == "blocks":
+            return self.columns, 2 * rows
+        return self.columns * self.cell[0], rows * self.cell[1]
+
+    def draw(self, image: Any, rows: int) -> list[str]:
+        """Draw a PIL image, made smaller where it is larger than so many lines.
+
+        Returns:
+            Lines, with escapes for the pixels and no others.
+        """
+        from PIL import Image
+
+        small = image.convert("RGBA")
+        small.thumbnail(self.box(rows))
+        if self.protocol == "kitty":
+            # A digit of 28 pixels is hard to see where a character has as many.
+            times = max(1, min(self.box(rows)) // (2 * max(small.size)))
+            size = times * small.width, times * small.height
+            return ["".join(_kitty(_on_white(small.resize(size, Image.Resampling.NEAREST))))]
+        pixels = np.asarray(_on_white(small))  # pixels: height rows of width (red, green, blue)
+        if len(pixels) % 2:
+            pixels = np.concatenate([pixels, np.full_like(pixels[:1], 255)])
+        return [
+            "".join(map(self._half_block, upper, lower)) + _RESET
+            for upper, lower in zip(pixels[::2], pixels[1::2], strict=True)
+        ]
+
+    def _half_block(self, upper: Sequence[int], lower: Sequence[int]) -> str:
+        return f"\x1b[38;{self._colour(upper)};48;{self._colour(lower)}m{_UPPER_HALF}"
+
+    def _colour(self, levels: Sequence[int]) -> str:
+        if self.true_colour:
+            return "2;{};{};{}".format(*levels)
+        return f"5;{_OWN_COLOURS + np.square(_COLOURS - levels).sum(axis=1).argmin()}"
+
+    def patch(self, colour: str) -> str:
+        """Return a small patch of a colour, "#rrggbb"."""
+        return f"\x1b[48;{self._colour([*bytes.fromhex(colour[1:])])}m  {_RESET}"
+
+
+def protocol_of(asked: str, output: TextIO, environment: Mapping[str, str]) -> str:
+    """Return how pictures are drawn: "kitty", "blocks" or "none".
+
+    Args:
+        asked: One of these, or "auto".
+        output: Where they are written.
+        environment: Variables of the process.
+    """
+    if asked != "auto":
+        return asked
+    terminal = environment.get("TERM", "")
+    if not output.isatty() or "NO_COLOR" in environment or terminal == "dumb":
+        return "none"
+    # tmux and screen draw the window themselves, and drop what they do not know.
+    between = "TMUX" in environment or terminal.startswith(("tmux", "screen"))
+    named = "KITTY_WINDOW_ID" in environment or terminal in ("xterm-kitty", "xterm-ghostty")
+    if not between and (named or environment.get("TERM_PROGRAM", "") in ("ghostty", "WezTerm")):
+        return "kitty"
+    # The half blocks of a drawing exist in Unicode only.
+    return "blocks" if output.encoding.lower().startswith("utf") else "none"
+
+
+def screen_of(protocol: str, output: TextIO, columns: int, rows: int) -> Screen:
+    """Return the screen for pictures on a terminal of a size in characters."""
+    # Only terminals that know 24-bit colours say so, and not all that do; 256 do no harm.
+    true_colour = os.environ.get("COLORTERM", "") in {"truecolor", "24bit"}
+    # Room is left for the lines above; on a small window one scrolls.
+    size = min(columns, _MOST_COLUMNS), max(rows - 12, 12)
+    return Screen(protocol, *size, true_colour, _cell_of(output))
+
+
+def _cell_of(output: TextIO) -> tuple[int, int]:
+    """Return the pixels of a character, as the terminal says them."""
+    try:
+        rows, columns, width, height = window_size(output.fileno())
+        cell = width // columns, height // rows
+    except (OSError, ValueError, ZeroDivisionError):
+        return _USUAL_CELL
+    return cell if all(4 <= pixels <= _MOST_CELL for pixels in cell) else _USUAL_CELL
+
+
+def _on_white(image: Any) -> Any:
+    """Return an image as RGB, whose transparent parts are white."""
+    from PIL import Image
+
+    opaque = Image.new("RGB", image.size, "white")
+    opaque.paste(image, mask=image.getchannel("A"))
+    return opaque
+
+
+def _kitty(image: Any) -> Iterator[str]:
+    """Yield the escapes that show an image by kitty's protocol, as a PNG."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=1)
+    text = base64.b64encode(stream.getvalue()).decode()
+    chunks = [text[at : at + _KITTY_CHUNK] for at in range(0, len(text), _KITTY_CHUNK)]
+    for number, chunk in enumerate(chunks):
+        # a=T: show it at once; f=100: PNG; q=2: answer nothing, which the shell would read.
+        head = "a=T,f=100,q=2," if number == 0 else ""
+        yield f"\x1b_G{head}m={int(number + 1 < len(chunks))};{chunk}\x1b\\"
 
 
 def draw_pictures(
