@@ -7,13 +7,14 @@ a scalar index (BTREE) of a table of its own, by one query for each key.
 
     python benchmarks/key_lookup.py [--keys 10000000] [--rounds 3]
 
-Result, one round on 2 cores of AMD EPYC with other work (load 14), which shares memory and caches:
+Result, one round on 2 cores of AMD EPYC with other work (load 14), which shares memory and caches;
+the rows of LanceDB are of an earlier round:
 
-    hash             2.39 million keys a second
-    build            4.88 million keys a second
-    find             6.74 us a key
-    dict build       1.33 million keys a second
-    dict find        1.45 us a key
+    hash             1.87 million keys a second
+    build            5.62 million keys a second
+    find            10.39 us a key
+    dict build       1.41 million keys a second
+    dict find        1.31 us a key
     LanceDB build    1.98 million keys a second
     LanceDB find  2849.64 us a key
 

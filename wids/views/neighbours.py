@@ -39,12 +39,10 @@ def neighbours(
     >>> after.array().tolist()
     [1, 1, 3, 3]
     """
-    order = (
-        np.arange(count, dtype=np.int64) if groups is None else np.argsort(groups, kind="stable")
-    )
-    places, bounds = np.arange(count, dtype=np.int64), np.array([0, count])
-    if groups is not None and count:
-        bounds = np.concatenate([[0], np.flatnonzero(np.diff(groups[order])) + 1, [count]])
+    groups = np.zeros(count, np.uint64) if groups is None else groups
+    order = np.argsort(groups, kind="stable")
+    places = np.arange(count, dtype=np.int64)
+    bounds = np.concatenate([[0], np.flatnonzero(np.diff(groups[order])) + 1, [count]])
     first = np.repeat(bounds[:-1], np.diff(bounds))
     last = np.repeat(bounds[1:], np.diff(bounds)) - 1
     has_all = np.ones(count, np.bool_)

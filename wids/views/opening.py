@@ -510,9 +510,8 @@ class _Opener:
         named = self._located(node.get("table", node.get("tables")))
         first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
         cache = None if first is None else first.cache
-        numbers = node.get("beside") or []
-        beside = [leaves[number] for number in numbers if number < len(leaves)]
-        beside = [leaf for leaf in beside if isinstance(leaf, ShardListDataset)]
+        numbers = [number for number in node.get("beside") or [] if number < len(leaves)]
+        beside = [leaves[n] for n in numbers if isinstance(leaves[n], ShardListDataset)]
         try:
             if "tables" in node:
                 pattern = node["tables"]
@@ -591,23 +590,16 @@ class _Opener:
                 f"{', '.join(map(_shown, node)) or 'nothing'}"
             )
         dataset: Any = self.make(source, **self.options | own)
-        shards, count = dataset.shards, len(dataset)
-        if node.get("nsamples", count) != count or node.get("digest") not in (
-            None,
-            digest_of(shards),
-        ):
-            raise SpecError(
-                f"{shown} has changed since the view was saved: expected {node.get('nsamples')} "
-                f"samples in the same shards, found {count} samples or other shards; make the view "
-                "again, or restore the dataset"
-            )
+        then = {"number of samples": node.get("nsamples"), "list of shards": node.get("digest")}
+        now = {"number of samples": len(dataset), "list of shards": digest_of(dataset.shards)}
+        if contents := node.get("contents"):
+            then, now = then | contents, now | contents_of(dataset.shards)
         # Only what a spec said then and says now can be compared.
-        then = node.get("contents") or {}
-        now = contents_of(shards) if then else {}
-        if other := [name for name in then if name in now and now[name] != then[name]]:
+        if other := [name for name in now if then.get(name) not in (None, now[name])]:
             raise SpecError(
-                f"{shown} has changed since the view was saved: its shards have another "
-                f"{' and '.join(other)}, so their samples may be others; make the view again, or "
+                f"{shown} has changed since the view was saved: it has another "
+                f"{' and '.join(other)} (expected {_shown(then[other[0]])}, found "
+                f"{_shown(now[other[0]])}), so its samples may be others; make the view again, or "
                 "restore the dataset"
             )
         if node.get("versions") is not None:
@@ -634,11 +626,8 @@ class _Opener:
         if node.get("exclude") is not None:
             samples = samples.exclude(self._keys(node["exclude"]), missing="drop")
         facts = facts_of(samples)
-        if node.get("made") is not None:
-            facts = facts._replace(made=tuple(node["made"]))
-        if (lineage := _lineage(node)) is not None:
-            facts = facts._replace(lineage=lineage)
-        return View(slots_of(samples), facts)
+        made, lineage = node.get("made") or facts.made, _lineage(node) or facts.lineage
+        return View(slots_of(samples), facts._replace(made=tuple(made), lineage=lineage))
 
     def _keys(self, named: Any) -> list[str]:
         """Return the keys in a list of a document, or in the file that it names."""

@@ -214,8 +214,6 @@ class Rows:
     def take_some(self, places: Integers) -> Integers:
         """Return the numbers at some places, and -1 for the place -1; int64."""
         there = places >= 0
-        if there.all():
-            return self._many(places)
         found = np.full(len(places), -1, np.int64)
         found[there] = self._many(places[there])
         return found
@@ -285,8 +283,7 @@ class Rows:
         return Rows._of_blocks(blocks, places.count, self._top())
 
     def _range(self) -> range:
-        start, stop, step = self.arrays["bounds"].tolist()
-        return range(start, stop, step)
+        return range(*self.arrays["bounds"].tolist())
 
     def _is_sparse(self) -> bool:
         """Return whether few of the runs' numbers are not -1."""
@@ -562,7 +559,8 @@ def _moved(numbers: Integers, by: Any) -> Integers:
 
 def _is_cut(numbers: Integers) -> npt.NDArray[np.bool_]:
     """Return whether a run ends between each number and the next."""
-    return np.not_equal(numbers[1:], _moved(numbers[:-1], 1))
+    gap, cut = numbers < 0, np.diff(numbers) != 1
+    return np.where(gap[:-1], ~gap[1:], cut) if gap.any() else cut
 
 
 def _narrow(top: int) -> np.dtype[Any]:

@@ -189,11 +189,12 @@ class _File(NamedTuple):
         reopen = partial(_in_file, location, self.cache, stamp)
         return Table(names, read, self.origin, in_order=in_order, reopen=reopen)
 
-    def columns(self, names: Sequence[str], batches: Iterable[Any]) -> dict[str, Column]:
-        """Return columns of the file, which are read batch by batch."""
-        return _columns(self._plain(batches), names)
+    def plain(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield the checked batches of the file, as `_plain_batch` makes them.
 
-    def _plain(self, batches: Iterable[Any]) -> Iterator[Any]:
+        Raises:
+            SpecError: They are damaged, or take more memory than is allowed.
+        """
         total = 0
         try:
             for batch in batches:
@@ -291,7 +292,7 @@ def _open_parquet(file: _File) -> Table:
         except (arrow.ArrowException, OSError, ValueError) as error:
             raise file.damaged(error) from error
         num_rows = min(max(1, _BATCH_NBYTES // max(1, widest)), 1 << 20)
-        return file.columns(wanted, opened.iter_batches(num_rows, columns=list(wanted)))
+        return _columns(file.plain(opened.iter_batches(num_rows, columns=list(wanted))), wanted)
 
     return file.table(names, columns)
 
@@ -423,7 +424,7 @@ def _open_arrow(file: _File) -> Table:
             batches = table.read_all().to_batches()
         except (arrow.ArrowException, OSError) as error:
             raise file.damaged(error) from error
-        return file.columns(names, batches)
+        return _columns(file.plain(batches), names)
 
     return file.table(schema.names, columns)
 
@@ -487,7 +488,7 @@ def _open_csv(file: _File) -> Table:
         names = next(csv.reader(stream, delimiter=delimiter), [])
 
     def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
-        return file.columns(wanted, _parsed_csv(file, delimiter, wanted).to_batches())
+        return _columns(file.plain(_parsed_csv(file, delimiter, wanted).to_batches()), wanted)
 
     return file.table(names, columns)
 
@@ -570,10 +571,8 @@ def _piece_of(values: Any) -> Any:
         values = np.asarray(values)
         if values.dtype.kind in "biuf":
             return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-        values = list(map(_python_time, values)) if values.dtype.kind in "mM" else values.tolist()
-    items = list(values)
-    if any(isinstance(each, np.datetime64 | np.timedelta64) for each in items):
-        items = [_python_time(each) for each in items]
+        values = values if values.dtype.kind in "mM" else values.tolist()
+    items = list(map(_python_time, values))
     packed = pack(items)
     return packed if isinstance(packed, RaggedText | np.ndarray) else items
 

@@ -126,8 +126,7 @@ class Column:
     def holds_bytes(self) -> bool:
         """Whether the values are bytes, as far as the first one tells."""
         values = map(self.at, range(len(self)))
-        first = next((value for value in values if value is not None), None)
-        return isinstance(first, bytes)
+        return isinstance(next((each for each in values if each is not None), None), bytes)
 
     def arrow(self) -> Any:
         """Return the values as an array of pyarrow; those of several types as texts.
@@ -238,12 +237,11 @@ def _values_of_arrow(array: Any) -> Any:
         items = array.flatten()
         if not items.null_count and (types.is_floating(items.type) or types.is_integer(items.type)):
             return items.to_numpy().reshape(len(array), kind.list_size)
-    is_text = types.is_string(kind) or types.is_large_string(kind)
-    if is_text or types.is_binary(kind) or types.is_large_binary(kind):
-        wide = types.is_large_string(kind) or types.is_large_binary(kind)
-        offsets = buffer(1, np.int64 if wide else np.int32, len(array) + 1)
+    name = str(kind)
+    if name.removeprefix("large_") in {"string", "binary"}:
+        offsets = buffer(1, np.int64 if name[:5] == "large" else np.int32, len(array) + 1)
         data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
-        return RaggedText(data, offsets) if is_text else Ragged(data, offsets)
+        return RaggedText(data, offsets) if name[-6:] == "string" else Ragged(data, offsets)
     return array
 
 
