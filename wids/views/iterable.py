@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from wids.base.arguments import check_mapping
+from wids.base.arguments import check_choice, check_mapping
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import check_drawn_from
@@ -63,8 +63,7 @@ class SampleIterable(IterableDataset[Any]):
         style: Style = "wids",
     ) -> None:
         super().__init__()
-        if style not in STYLES:
-            raise ValueError(f"style: expected one of {STYLES}, got {style!r}")
+        check_choice("style", style, STYLES)
         if not isinstance(batches, BatchSampler):
             batches = BatchSampler(batches, batch_size)
         check_drawn_from("sampler", batches, len(samples))

@@ -266,11 +266,8 @@ def _plain_array(array: Any) -> Any:
 
 
 def _columns(batches: Iterable[Any], names: Sequence[str]) -> dict[str, Column]:
-    pieces: dict[str, list[Any]] = {name: [] for name in names}
-    for batch in batches:
-        for name in names:
-            pieces[name].append(batch.column(name))
-    return {name: Column(arrays) for name, arrays in pieces.items()}
+    held = list(batches)
+    return {name: Column([batch.column(name) for batch in held]) for name in names}
 
 
 # Parquet.
