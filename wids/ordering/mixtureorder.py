@@ -85,7 +85,7 @@ class MixtureOrder:
             for quota, part in zip(quotas, mixture.parts, strict=True)
         ]
         sizes = [part.num_samples for part in mixture.parts]
-        self._offsets = np.append(0, np.cumsum(sizes)).tolist()
+        self._offsets: list[int] = np.append(0, np.cumsum(sizes)).tolist()
         whole = sum(mixture.weights)
         # The chunks that a stream draws from at once are divided among the parts.
         self._open = [max(1, -int(-spec.interleave * w // whole)) for w in mixture.weights]
@@ -118,28 +118,25 @@ class MixtureOrder:
         """Return the indexes of draws of a part, which are counted from the start of the epoch."""
         spec, chunks = self._spec, self._mixture.parts[part]
         begun, first = self._begun[part]
-        size, offset = chunks.num_samples, self._offsets[part]
         seed = derive_key(spec.seed, _PARTS, part)
-        passes, at = np.divmod(draws + first, size)
+        passes, at = np.divmod(draws + first, chunks.num_samples)
         if not spec.shuffle:
             passes[:] = 0  # all passes are alike
-        numbers = np.unique(passes).tolist()
-        indexes = np.empty_like(draws)
-        # In one call for all passes, if nothing is gained by chunks: few samples, or few chunks.
-        few = size <= _SHORT or chunks.sizes.size <= self._open[part] or spec.partition == "uniform"
-        if few and spec.shuffle:
-            keys = derive_keys(derive_key(seed, _ALL), passes + begun % (1 << 62))
-            indexes = permute(at, size, keys)
-            # Left is the very first pass, if that is to be in storage order.
-            numbers = numbers[:1] if begun + numbers[0] == 0 and not spec.shufflefirst else []
-        for number in numbers:
-            mine = passes == number
+
+        def in_pass(number: int, at: Integers) -> Integers:
             order = self._orders.get((part, number))
             if order is None:
-                if len(self._orders) > 4 * len(self._open):
-                    self._orders.clear()
                 own = replace(spec, seed=seed, epoch=begun + number, interleave=self._open[part])
                 order = self._orders[part, number] = chunks.epoch(own)
-            indexes[mine] = order.at(at[mine])
-        indexes += offset
-        return indexes
+            return order.at(at)
+
+        # In one call for all passes, if nothing is gained by chunks: few samples, or few chunks.
+        few = chunks.num_samples <= _SHORT or chunks.sizes.size <= self._open[part]
+        if not spec.shuffle or not (few or spec.partition == "uniform"):
+            return map_by_number(passes, at, in_pass) + self._offsets[part]
+        keys = derive_keys(derive_key(seed, _ALL), passes + begun % (1 << 62))
+        indexes = permute(at, chunks.num_samples, keys)
+        if begun == 0 and not spec.shufflefirst:  # the very first pass is in storage order
+            stored = passes == 0
+            indexes[stored] = in_pass(0, at[stored])
+        return indexes + self._offsets[part]
