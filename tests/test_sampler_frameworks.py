@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 import torchdata.nodes
 from helpers.interpreters import run_python
+from helpers.orders import check_resuming
 from helpers.workers import Echo
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -93,33 +94,10 @@ LOADERS = [(0, 3, False), (2, 3, True)]
 
 
 @pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
-@pytest.mark.parametrize("steps", [0, 4, 11])
+@pytest.mark.parametrize("steps", [0, 4, None])
 def test_stateful_loader_resumes_anywhere(workers, every, persistent, steps):
-    """A StatefulDataLoader resumes at any batch, the last one included."""
-    whole = stateful_loader()
-    epochs = [batches_of(whole) for _ in range(3)]
-    assert len(epochs[0]) == 11
-    stopped = stateful_loader(workers, every, persistent)
-    iterator = iter(stopped)
-    head = [next(iterator).tolist() for _ in range(steps)]
-    state = stopped.state_dict()
-    resumed = stateful_loader(workers, every, persistent)
-    resumed.load_state_dict(state)
-    assert head + batches_of(resumed) == epochs[0]
-    assert batches_of(resumed) == epochs[1]
-    assert batches_of(resumed) == epochs[2]
-
-
-@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
-def test_stateful_loader_resumes_between_epochs(workers, every, persistent):
-    """A state taken after an epoch resumes with the next epoch."""
-    whole = stateful_loader()
-    epochs = [batches_of(whole) for _ in range(3)]
-    stopped = stateful_loader(workers, every, persistent)
-    batches_of(stopped)
-    resumed = stateful_loader(workers, every, persistent)
-    resumed.load_state_dict(stopped.state_dict())
-    assert [batches_of(resumed) for _ in range(2)] == epochs[1:]
+    """A StatefulDataLoader resumes at any batch, and between epochs."""
+    check_resuming(lambda: stateful_loader(workers, every, persistent), steps)
 
 
 @pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)

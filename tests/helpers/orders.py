@@ -3,10 +3,7 @@
 import json
 
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 
-import wids
 from wids.ordering.order import PARTITIONS
 
 
@@ -30,20 +27,6 @@ def order_options(draw):
     }
 
 
-def make_loader(kind, dataset, batches):
-    """Return a loader of one of three kinds over a batch sampler.
-
-    Args:
-        kind: "wids", "stateful", or "stateful with workers".
-        dataset: The dataset.
-        batches: The batch sampler.
-    """
-    if kind == "wids":
-        return wids.Loader(dataset, batch_sampler=batches, num_workers=2)
-    workers = 2 if "workers" in kind else 0
-    return StatefulDataLoader(dataset, batch_sampler=batches, num_workers=workers)
-
-
 def check_resuming(make, steps=None):
     """Check that a loader resumes after some batches, and continues with the next epoch.
 
@@ -61,22 +44,3 @@ def check_resuming(make, steps=None):
     resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
     assert head + [list(map(int, batch)) for batch in resumed] == epochs[0]
     assert [list(map(int, batch)) for batch in resumed] == epochs[1]
-
-
-def check_consumed_batches(make_batches, dataset):
-    """Check that batches can be resumed after `consumed` of them, which a DataLoader prefetches.
-
-    Args:
-        make_batches: Returns a new batch sampler, always the same one.
-        dataset: Its dataset.
-    """
-    whole = list(make_batches())
-    batches = make_batches()
-    iterator = iter(DataLoader(dataset, batch_sampler=batches, num_workers=2))
-    for _ in range(3):
-        next(iterator)
-    resumed = make_batches()
-    resumed.load_state_dict(batches.state_dict(consumed=3))
-    assert resumed.remaining() == len(whole) - 3
-    assert list(resumed) == whole[3:]
-    return batches

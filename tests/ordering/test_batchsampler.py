@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from helpers.orders import Numbers, check_consumed_batches, check_resuming
+from helpers.orders import Numbers, check_resuming
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -76,52 +76,51 @@ def test_a_run_goes_on_with_other_ranks_and_batch_sizes(runs):
     assert Counter(seen) == Counter(DATA)
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("steps", [0, 5, 13])
-def test_stateful_loader_resumes_at_any_batch(workers, steps, drop_last):
-    """A StatefulDataLoader resumes our batch sampler at any batch, then has the next epoch."""
-
-    def make():
-        batches = make_batches(drop_last=drop_last)
-        return StatefulDataLoader(DATA, batch_sampler=batches, num_workers=workers)
-
-    check_resuming(make, steps)
-
-
-@pytest.mark.parametrize("workers", [0, 3])
-@pytest.mark.parametrize("steps", [1, 13])
-def test_a_wids_loader_resumes_with_a_batch_sampler(workers, steps):
-    """`wids.Loader` saves the batches that came out, whatever its threads have read ahead."""
-    check_resuming(
-        lambda: wids.Loader(DATA, batch_sampler=make_batches(), num_workers=workers), steps
-    )
+COSTS = [1 + index % 7 for index in DATA]
+PLANS = {
+    "plain": {"batch_size": 4},
+    "whole": {"batch_size": 4, "drop_last": True},
+    "cost": {"cost": COSTS, "max_cost": 20},
+    "pack": {"cost": COSTS, "max_cost": 20, "pack": True},
+    "shape": {"batch_size": 4, "shape": [index % 3 for index in DATA]},
+}
+LOADERS = {
+    "stateful": lambda batches: StatefulDataLoader(DATA, batch_sampler=batches),
+    "workers": lambda batches: StatefulDataLoader(DATA, batch_sampler=batches, num_workers=2),
+    "wids": lambda batches: wids.Loader(DATA, batch_sampler=batches, num_workers=0),
+    "threads": lambda batches: wids.Loader(DATA, batch_sampler=batches, num_workers=3),
+}
 
 
-def test_batches_resume_after_the_consumed_number():
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("steps", [0, 5, None])
+def test_loaders_resume_at_any_batch(plan, loader, steps):
+    """What came out is saved, whatever was read ahead; the next epoch follows."""
+    check_resuming(lambda: LOADERS[loader](BatchSampler(make_sampler(), **PLANS[plan])), steps)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_batches_resume_after_the_consumed_number(plan):
     """Behind a DataLoader that prefetches, `consumed` says after which batch to resume."""
-    check_consumed_batches(make_batches, DATA)
+    whole, batches, resumed = (BatchSampler(make_sampler(), **PLANS[plan]) for _ in range(3))
+    expected = list(whole)
+    iterator = iter(DataLoader(DATA, batch_sampler=batches, num_workers=2))
+    for _ in range(3):
+        next(iterator)
+    resumed.load_state_dict(batches.state_dict(consumed=3))
+    assert resumed.remaining() == len(expected) - 3
+    assert list(resumed) == expected[3:]
 
 
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
 )
-@pytest.mark.parametrize("plan", ["plain", "cost", "pack", "shape"])
+@pytest.mark.parametrize("plan", PLANS)
 def test_a_copy_stands_where_the_batches_stand(plan, duplicate):
     """A copy made within a pass, or after it, goes on there."""
-    costs = {"cost": [1 + index % 7 for index in range(101)], "max_cost": 20}
-    options = {
-        "plain": {"batch_size": 4},
-        "cost": costs,
-        "pack": {**costs, "pack": True},
-        "shape": {"batch_size": 4, "shape": [index % 3 for index in range(101)]},
-    }[plan]
-
-    def make():
-        sampler = DistributedShardSampler(range(101), 2, 1, lengths=[41, 60])
-        return BatchSampler(sampler, **options)
-
-    whole, batches = list(make()), make()
+    whole, batches = (BatchSampler(make_sampler(1), **PLANS[plan]) for _ in range(2))
+    whole = list(whole)
     for used in (0, 1, 5):
         batches.set_epoch(0)
         list(islice(batches, used))

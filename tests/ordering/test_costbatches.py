@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from helpers.orders import Numbers, check_consumed_batches, check_resuming, make_loader
+from helpers.orders import Numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -126,18 +126,6 @@ def test_a_run_goes_on_in_any_of_several_pools(plan, monkeypatch):
         assert list(make(1, 3, stopped.state_dict())) == whole[steps:]
     with pytest.raises(ValueError, match="or pad among millions"):
         make(0, 3, stopped.state_dict(), pad=False)
-
-
-@pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
-@pytest.mark.parametrize(("steps", "pack"), [(0, False), (1, True), (40, False), (None, True)])
-def test_loaders_resume_at_any_batch(kind, steps, pack):
-    """A StatefulDataLoader and `wids.Loader` resume at any batch, and go on to the next epoch."""
-    check_resuming(lambda: make_loader(kind, DATA, make_batches(pack=pack)), steps)
-
-
-def test_batches_resume_after_the_consumed_number():
-    """Behind a DataLoader that prefetches, `consumed` says after which batch to resume."""
-    check_consumed_batches(make_batches, DATA)
 
 
 def test_epochs_advance_and_can_be_set():

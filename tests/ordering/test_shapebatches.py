@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from helpers.orders import Numbers, check_consumed_batches, check_resuming, make_loader
+from helpers.orders import Numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -130,18 +130,6 @@ def test_repeats_before_the_last_batch_do_not_end_the_epoch():
         assert (state["consumed"] == 7) == (steps == len(whole))
         resumed.load_state_dict(state)
         assert list(resumed) == whole[steps:]
-
-
-@pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
-@pytest.mark.parametrize("steps", [0, 5, None])
-def test_loaders_resume_at_any_batch(kind, steps):
-    """A StatefulDataLoader and `wids.Loader` resume at any batch, and go on to the next epoch."""
-    check_resuming(lambda: make_loader(kind, DATA, make_batches()), steps)
-
-
-def test_batches_resume_after_the_consumed_number():
-    """Behind a DataLoader that prefetches, `consumed` says after which batch to resume."""
-    check_consumed_batches(make_batches, DATA)
 
 
 def test_shapes_are_named_in_any_way():
