@@ -58,7 +58,7 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     """A shard that was removed before it was opened is fetched again."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = robberies
-    assert len(opener_of(cache).open(ShardRef(url))[0]) == NSAMPLES
+    assert len(opener_of(cache).open(ShardRef(url))) == NSAMPLES
     assert len(shard_server.requests) == robberies + 1
 
 
@@ -88,7 +88,7 @@ def test_a_shard_that_came_damaged_is_fetched_once_more(
     cache.get(url)
     shard_server.put("a.tar", tar_of(NSAMPLES))
     opener = opener_of(cache)
-    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == NSAMPLES
+    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))) == NSAMPLES
     assert len(shard_server.requests) == 2
 
 
@@ -111,8 +111,8 @@ def test_a_shard_that_came_twice_with_another_count_is_not_fetched_again(
     url = shard_server.put("a.tar", shard[:1024].ljust(len(shard), b"\0"))
     opener = opener_of(cache)
     with pytest.warns(WidsWarning, match="zero bytes"):
-        assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == 1
-    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == 1
+        assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))) == 1
+    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))) == 1
     assert len(shard_server.requests) == 2
 
 
@@ -123,7 +123,7 @@ def test_a_cut_compressed_shard_is_fetched_once_more(
     whole = gzip.compress(tar_of(NSAMPLES), mtime=0)
     url = shard_server.put("a.tar.gz", whole)
     shard_server.faults = Faults(times=1, no_length=True, cut_at=len(whole) - 40)
-    assert len(opener_of(cache).open(ShardRef(url))[0]) == NSAMPLES
+    assert len(opener_of(cache).open(ShardRef(url))) == NSAMPLES
     assert len(shard_server.requests) == 2
 
 

@@ -43,14 +43,14 @@ def open_mapped(path: Path, _: ShardServer) -> ReadableShard:
 
 def open_by_position(path: Path, _: ShardServer) -> ReadableShard:
     opener = ShardOpener(TarIndexes(ShardCache(), RULES), access="pread")
-    shard = opener.open(ShardRef(str(path)))[0]
+    shard = opener.open(ShardRef(str(path)))
     assert isinstance(shard, FileShard)
     return shard
 
 
 def open_remote(path: Path, server: ShardServer, *, by_range: bool) -> ReadableShard:
     url = serve_shard(server, path)
-    return ShardOpener(TarIndexes(ShardCache(), RULES), by_range).open(ShardRef(url))[0]
+    return ShardOpener(TarIndexes(ShardCache(), RULES), by_range).open(ShardRef(url))
 
 
 def open_fetched(path: Path, server: ShardServer) -> ReadableShard:

@@ -13,7 +13,6 @@ import numpy as np
 
 from wids.base.files import new_part_path
 from wids.base.optional import load
-from wids.base.shardversion import Version
 from wids.catalogue.engine import Instance
 from wids.catalogue.structures import (
     literal,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from wids.base.shardversion import Version
     from wids.reading.openshards import OpenShard
     from wids.tar.shard import ReadableShard
 
@@ -446,8 +446,7 @@ def _typed(con: Any, name: str, found: _Documents) -> tuple[Any, str]:
 
 def _stated(opened: OpenShard, structures: Any, nulls: Any) -> dict[str, str]:
     """Return the metadata of a file, from which it is known what it was made of."""
-    made_of = opened.version.joined(Version.of_index(opened.shard.index.digest))
-    return metadata_of([made_of], structures, nulls)
+    return metadata_of([opened.shard.version], structures, nulls)
 
 
 def metadata_of(versions: Iterable[Version], structures: Any, nulls: Any) -> dict[str, str]:

@@ -231,15 +231,13 @@ class DatasetShards(OpenShards):
         """
         ref = self.table[number]
         shard = self._lent.get(number)
-        if shard is not None:
-            version = Version.of_index(shard.index.digest)
-        else:
-            shard, version = self._opener.open(ref, partial(self.versions.require, number))
+        if shard is None:
+            shard = self._opener.open(ref, partial(self.versions.require, number))
             if shard.memory is None:
                 self._lent[number] = shard
         # Of a shard that is read by range, the version is recorded with the first bytes.
         if shard.memory is not None or self.versions.get(number) is not None:
-            self.versions.require(number, version)
+            self.versions.require(number, shard.version)
         expected = int(self.table.nsamples[number])
         # Checked before any sample is read, since a wrong count shifts the indexes of all later
         # samples.
@@ -250,7 +248,7 @@ class DatasetShards(OpenShards):
             )
         self._wanted.check(shard, ref.url)
         dataset = ref.dataset or self._dataset_name
-        return OpenShard(shard, ref.url, dataset, int(self.ends[number]) - len(shard), version)
+        return OpenShard(shard, ref.url, dataset, int(self.ends[number]) - len(shard))
 
     def index(self, number: int) -> TarIndex:
         """Return the tar index of a shard, from which keys are read; no shard is fetched for it."""
@@ -370,7 +368,7 @@ class DatasetShards(OpenShards):
         there = cache.version_of(ref) if opened is None else opened.shard.version
         # With a digest in the spec, its name says of which version it is.
         fits = made_of.proof == there.proof or (ref.digest_to_check and there.proof is None)
-        version = Version(index=made_of.index).joined(there)
+        version = there.joined(Version(index=made_of.index))
         return part if fits and self.versions.admits(number, version) else None
 
     def keep(self, number: int, source: ColumnSource, opened: OpenShard, part: ColumnPart) -> None:
@@ -379,9 +377,7 @@ class DatasetShards(OpenShards):
 
         ref, cache = self.table[number], self._opener.cache
         path = cache.derived_path(ref, source.suffix)
-        made_of = opened.version
-        if opened.shard.memory is None:
-            made_of = made_of.joined(opened.shard.version)
+        made_of = opened.shard.version
         if path is None or made_of.proof is None:
             return
         try:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from wids.base.shardversion import Version
     from wids.codecs.decode import SampleDecoder
     from wids.tar.shard import ReadableShard
 
@@ -99,7 +98,6 @@ class OpenShard:
         url: URL of the shard.
         dataset: Name of the dataset that it belongs to.
         start: Global index of its first sample.
-        version: What was known of its version when it was opened.
         uses: Number of times it was used.
         spared: Number of uses when it was last kept because it was in use. The first use does not
             count: the shard was opened for it.
@@ -109,7 +107,6 @@ class OpenShard:
     url: str
     dataset: str | None
     start: int
-    version: Version
     uses: int = 0
     spared: int = 1
 

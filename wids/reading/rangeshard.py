@@ -110,7 +110,7 @@ class RangeShard(ReadableShard):
         url: URL of the shard.
         index: Its tar index.
         fetcher: Reads the byte ranges.
-        fetch_whole: Fetches and opens the whole shard; returns it with its version.
+        fetch_whole: Fetches and opens the whole shard.
         may_fetch: Whether the cache has room for the whole shard.
         forget_index: Removes the kept copy of the index, which may be of an earlier day. It is
             called if the index does not fit the shard.
@@ -124,7 +124,7 @@ class RangeShard(ReadableShard):
         url: str,
         index: TarIndex,
         fetcher: Fetcher,
-        fetch_whole: Callable[[], tuple[Shard, Version]],
+        fetch_whole: Callable[[], Shard],
         *,
         may_fetch: bool = True,
         forget_index: Callable[[], object] = lambda: None,
@@ -287,8 +287,8 @@ class RangeShard(ReadableShard):
 
     @property
     def version(self) -> Version:
-        """What the first response said of the file; before it, the size alone."""
-        return self.file_version.known
+        """Its tar index, and what the first response said of the file."""
+        return super().version.joined(self.file_version.known)
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""
@@ -302,8 +302,7 @@ class RangeShard(ReadableShard):
                 with self._noting_change():
                     result = by_range()
                     if not self._served:
-                        served = self.file_version.known
-                        self._require(Version.of_index(self.index.digest).joined(served))
+                        self._require(self.version)
                         self._served = True
             except (RangesNotServedError, UnprovenFieldError) as error:
                 warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
@@ -314,11 +313,11 @@ class RangeShard(ReadableShard):
 
     def _read_whole(self) -> Shard:
         """Fetch the whole shard and read from its file from now on."""
-        whole, version = self._fetch_whole()
+        whole = self._fetch_whole()
         with self._noting_change():
             if whole.index.digest != self.index.digest:
-                raise changed_error(self.url, Version.of_index(self.index.digest), version)
-            self._require(version)
+                raise changed_error(self.url, super().version, whole.version)
+            self._require(whole.version)
         self._whole = whole
         return whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -75,16 +75,13 @@ class ShardOpener:
 
     def open(
         self, ref: ShardRef, require: Callable[[Version], None] = lambda _: None
-    ) -> tuple[ReadableShard, Version]:
+    ) -> ReadableShard:
         """Open a shard, by range if enabled and possible, else as a mapped file.
 
         Args:
             ref: The entry of the shard.
             require: Called with the version of the packed index, and with that of a shard that is
                 read by range once it is known; raises if it is not the wanted one.
-
-        Returns:
-            The shard, and what is known of its version.
 
         Raises:
             FetchError: The shard cannot be fetched.
@@ -99,17 +96,17 @@ class ShardOpener:
         # Compared with None, since a shard without samples is false.
         if ranged is not None:
             self._warn_of_losses(ref, ranged.index)
-            return ranged, Version.of_index(ranged.index.digest)
-        mapped, version = self._open_whole(ref, packed)
+            return ranged
+        mapped = self._open_whole(ref, packed)
         self._warn_of_losses(ref, mapped.index)
         if self.access == "pread" or (self.access == "auto" and on_network(mapped.path)):
             from wids.tar.fileshard import FileShard
 
             with suppress(FileNotFoundError):  # evicted meanwhile; the map still has it
-                return FileShard(mapped), version
-        return mapped, version
+                return FileShard(mapped)
+        return mapped
 
-    def _open_whole(self, ref: ShardRef, packed: TarIndex | None) -> tuple[Shard, Version]:
+    def _open_whole(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         """Open a shard as a mapped file; what comes damaged is fetched a second time."""
         shown, found = display_url(ref.url), ""
         while True:
@@ -127,16 +124,14 @@ class ShardOpener:
                     break
                 found = "came with another number of samples"
             logger.warning("%s: %s; fetching it once more", shown, found)
-        version = Version.of_index(shard.index.digest)
         path = self.cache.local_path_of(ref)
-        if path is not None:
-            # An unpacked file is named after the version of the packed one.
-            stamp = shard.version.file if shard.path == path else shard.path.name
-            return shard, replace(version, file=stamp)
-        there = self.cache.version_of(ref)
-        if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
-            return shard, version
-        return shard, version.joined(there)
+        if path is None:
+            shard.origin = self.cache.version_of(ref)
+            if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
+                shard.origin = Version()
+        elif shard.path != path:  # an unpacked file is named after the version of the packed one
+            shard.origin = Version(file=shard.path.name)
+        return shard
 
     def _open_file(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         from wids.tar.shard import Shard
@@ -255,7 +250,7 @@ class ShardOpener:
                     self._warn_of_losses(ref, index)
                 elif not (local or self.by_range):
                     index = indexes.of_unfetched(ref, partial(warn_of, ref))
-                return len(self.open(ref)[0]) if index is None else index.num_samples
+                return len(self.open(ref)) if index is None else index.num_samples
             except (WidsError, OSError) as error:
                 if on_uncounted is None:
                     raise

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from wids.base.shardversion import Version
+
     Integers = npt.NDArray[np.int64]
 
 __all__ = ["FileShard"]
@@ -59,6 +61,11 @@ class FileShard(ReadableShard):
         self._file = _File(mapped.path)
         if self._file.identity != (mapped.nbytes, mapped.index.shard_mtime_ns):
             raise ShardFormatError(f"{mapped}: changed while it was being opened; open it again")
+
+    @property
+    def version(self) -> Version:
+        """That of the shard before, whose file it reads."""
+        return self._mapped.version
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)

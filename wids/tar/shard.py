@@ -154,8 +154,8 @@ class ReadableShard(Protocol):
 
     @property
     def version(self) -> Version:
-        """What is known of the version of its file."""
-        return Version(file=f"{self.nbytes} {self.index.shard_mtime_ns}")
+        """What is known of its version."""
+        return Version.of_index(self.index.digest)
 
     def confirm(self) -> None:
         """Check once that the index belongs to the shard, before it is used without the shard.
@@ -221,6 +221,11 @@ class Shard(ReadableShard):
         path: A local, uncompressed tar.
         index: Its tar index; built here when None.
 
+    Attributes:
+        path, index: As given.
+        origin: What is known of the version of its file: size and date; for one that a cache has
+            fetched or unpacked, what identifies the original.
+
     Raises:
         ShardFormatError: The file is no readable tar, or the index was made for another shard.
         OSError: It cannot be opened.
@@ -264,6 +269,7 @@ class Shard(ReadableShard):
                     "TarIndex.load(..., tar=...)"
                 )
             view = map_file(stream.fileno())
+        self.origin = Version(file=f"{self.nbytes} {index.shard_mtime_ns}")
         self._view: memoryview | None = view
         # Slices of a view are views; slices of the underlying map are bytes.
         self._mapped: Any = view.obj
@@ -417,6 +423,11 @@ class Shard(ReadableShard):
             # Measured: with this call a cold batch is read at 350 MB/s, with single page faults at
             # 60 MB/s. For a warm batch, each call costs as much as reading a small sample.
             read_ahead(self._mapped, start, stop)
+
+    @property
+    def version(self) -> Version:
+        """Its tar index, and what is known of its file."""
+        return super().version.joined(self.origin)
 
     def was_changed(self) -> bool:
         """Return whether the file was written to since it was mapped.
