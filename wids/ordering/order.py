@@ -79,6 +79,8 @@ _FEWEST_BLOCKS = 4  # of a stream that is read in blocks
 _GOLDEN_SECTION = 0.618
 # Blocks for each position of which a table is made, if all blocks between are in it.
 _DENSE = 8
+# Positions that are looked up at a time, whose tables fit into the processor's cache.
+_PIECE = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,8 +255,12 @@ class Interleave:
     def _taken(self, blocks: Integers) -> Integers:
         """Return `x_s` before each of some blocks; shape `(num_blocks, k)`."""
         ramp = np.minimum(np.minimum(blocks, self.num_blocks - blocks), self._ramp)
-        taken: Integers = self._lengths * blocks[:, None] // self.num_blocks
-        taken += self._leads * ramp[:, None] // self._ramp
+        taken = self._lengths * blocks[:, None]
+        taken //= self.num_blocks
+        if ramp.min() == self._ramp:  # in the middle, where a division is saved
+            taken += self._leads
+        else:
+            taken += self._leads * ramp[:, None] // self._ramp
         return taken
 
     def at(self, positions: Integers) -> tuple[Integers, Integers]:
@@ -266,7 +272,11 @@ class Interleave:
         # Ranks take every so many positions, so those of a round are shuffled.
         bits = (self._lengths.size - 1).bit_length()
         positions = shuffle_windows(positions, self.total, bits, self._key)
-        return self._in_blocks(positions)
+        pieces, offsets = np.empty_like(positions), np.empty_like(positions)
+        for start in range(0, positions.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            pieces[part], offsets[part] = self._in_blocks(positions[part])
+        return pieces, offsets
 
     def _in_line(self, positions: Integers) -> tuple[Integers, Integers]:
         pieces = np.searchsorted(self._bounds, positions, side="right") - 1
@@ -478,7 +488,10 @@ class _Stream:
             return firsts + offsets
         # Multiples of it lie far apart, which is all that `permute` needs of keys.
         keys = firsts.view(np.uint64) * GOLDEN + np.uint64(self._key)
-        return firsts + permute(offsets, self._sizes[pieces], keys)
+        sizes = self._sizes[pieces]
+        if sizes.size and sizes.min() == sizes.max():
+            sizes = sizes[:1]  # a fifth of the time is saved
+        return firsts + permute(offsets, sizes, keys)
 
 
 def _dealt(sizes: Integers, k: int, key: int) -> NDArray[np.unsignedinteger[Any]]:
