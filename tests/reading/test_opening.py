@@ -206,6 +206,8 @@ def test_a_shard_is_indexed_once_whatever_lies_beside_it(
         assert [sample[".txt"] for sample in dataset] == expected
         assert [sample["__key__"] for sample in dataset] == ["0.x", "1.x", "2.x"]
         monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
+    if obstacle == "garbage":  # which nobody may write over
+        assert beside.read_bytes() == b"garbage"
 
 
 def test_evicted_shards_do_not_stay_mapped(
