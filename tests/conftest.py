@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.chromium import chromium, open_page
 from helpers.disks import small_disk
+from helpers.downloads import cache
 from helpers.firefox import firefox, open_firefox
 from helpers.server import shard_server
 from helpers.shards import Sample, write_shard
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 __all__ = [
     "azure_endpoint",
+    "cache",
     "chromium",
     "firefox",
     "hub",

@@ -33,12 +33,6 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> ShardCache:
-    """A cache in a folder of its own."""
-    return ShardCache(tmp_path / "cache")
-
-
 def fetch_slowly(cache: ShardCache, server: ShardServer) -> None:
     """Fetch a shard in a little more than the second after which a bar appears."""
     server.faults = Faults(rate=len(SHARD) / 1.4, piece=8192)

@@ -43,12 +43,6 @@ WHOLE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> ShardCache:
-    """A cache in a folder of its own."""
-    return ShardCache(tmp_path / "cache")
-
-
 @pytest.mark.parametrize("case", WHOLE)
 def test_a_fetched_shard_is_unpacked_once(
     cache: ShardCache, shard_server: ShardServer, case: str, caplog: pytest.LogCaptureFixture

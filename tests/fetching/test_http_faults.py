@@ -19,12 +19,6 @@ MEMBER_BOUNDARY = 512 * 5 * 50  # header and four blocks for each of 50 members
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ShardCache:
-    """A cache in a folder of its own, with short waits between attempts."""
-    return ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
-
-
-@pytest.fixture
 def impatient_cache(tmp_path: Path) -> ShardCache:
     """A cache in a folder of its own that soon gives up on a silent server."""
     return ShardCache(tmp_path / "cache", fetcher=Fetcher(IMPATIENT))

@@ -35,12 +35,6 @@ def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     client.close()
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> ShardCache:
-    """A cache in a folder of its own, with short waits."""
-    return ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
-
-
 @pytest.mark.parametrize("key", ["train/a.tar", "my data/a%20b.tar", "ä?x=#1.tar"])
 @pytest.mark.parametrize("policy", [QUICK, SEGMENTS], ids=["whole", "in parallel"])
 def test_an_object_is_fetched_and_checked(

@@ -2,11 +2,15 @@
 
 import hashlib
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from helpers.shards import tar_bytes
 from wids.caching.cache import ShardCache
-from wids.fetching.fetch import FetchPolicy
+from wids.fetching.fetch import Fetcher, FetchPolicy
 
 # A server that is slow since the machine is busy must not be taken for one that keeps silent.
 PATIENT = FetchPolicy(connect_timeout_seconds=60.0, stall_timeout_seconds=60.0)
@@ -26,6 +30,14 @@ def tar_of(count: int, nbytes: int = 2000, seed: int = 0) -> bytes:
 # One request brings it.
 SHARD = tar_of(98)
 MD5 = hashlib.md5(SHARD).hexdigest()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[ShardCache]:
+    """A cache in a folder of its own, with short waits."""
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
+    yield cache
+    cache.close()
 
 
 def leftovers(cache: ShardCache) -> list[str]:
