@@ -28,7 +28,6 @@ from wids.base.text import format_nbytes
 from wids.cli import main
 from wids.errors import ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
-from wids.specs.journal import Journal
 from wids.specs.sources import load_spec
 from wids.tools.packing import write_pack
 
@@ -135,19 +134,6 @@ def test_a_shard_that_is_newer_than_its_pack_is_compared_by_its_headers(
     with pytest.warns(UserWarning, match=r"0\.tar: this shard.*newer than its pack"):
         assert contents(dataset) == EXPECTED
     assert dataset.index_of("k2") == 2
-
-
-def test_a_shard_with_another_number_of_samples_is_refused(
-    folder: Path, make_shard: Callable[..., Path]
-) -> None:
-    """A shard that has one sample less than the pack says is an error that names it."""
-    make_shard("data/0.tar", [sample(number) for number in range(3)])
-    dataset = wids.ShardListDataset(folder / "train.wpack")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(WidsError, match=r"0\.tar"):
-            dataset[0]
-    assert dataset[4]["__key__"] == "k4"
 
 
 def test_the_pack_of_other_shards_is_not_used(folder: Path) -> None:
@@ -384,24 +370,6 @@ def test_create_names_its_pack(folder: Path) -> None:
     assert run("info", moved / "new.wpack", "--json").stdout.count('"nsamples": 12') == 1
 
 
-def test_create_requests_each_header_once(
-    folder: Path, shard_server: ShardServer, tmp_path: Path
-) -> None:
-    """The pack of remote shards is made of what was read for their spec."""
-    serve(folder, shard_server, *TARS)
-    urls = f"{shard_server.url}/set/{{0..3}}.tar"
-    plain = run("create", urls, "-o", tmp_path / "out" / "a.json")
-    assert plain.returncode == 0, plain.stderr
-    num_requests = len([each for each in shard_server.requests if each.path.endswith(".tar")])
-    del shard_server.requests[:]
-    new = tmp_path / "out" / "new.json"
-    done = run("create", urls, "-o", new, "--pack", tmp_path / "out" / "new.wpack")
-    assert done.returncode == 0, done.stderr
-    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
-    assert len(asked) == num_requests
-    assert contents(wids.ShardListDataset(new, remote="range")) == EXPECTED
-
-
 def bytes_sent(server: ShardServer) -> Counter[str]:
     """Return the number of bytes that were sent of each shard, and forget them."""
     sent: Counter[str] = Counter()
@@ -456,9 +424,11 @@ def test_a_killed_run_of_compressed_shards_is_resumed(
     command = ["create", url, "-o", tmp_path / "new.json", "--pack", tmp_path / "new.wpack"]
     being_written = OutputFile(tmp_path / "new.wpack")
     try:
-        assert run(*command).returncode == 1
+        done = run(*command)
     finally:
         being_written.discard()
+    assert (done.returncode, "is writing this file" in done.stderr) == (1, True)
+    assert not (tmp_path / "new.json").exists()  # no spec names a pack that is not there
     del shard_server.requests[:]
     done = run(*command, "--resume")
     assert done.returncode == 0, done.stderr
@@ -553,21 +523,6 @@ def test_a_pack_is_extended_by_what_is_new(
     assert tars_asked(shard_server) == set(TARS)
     assert f"read {format_nbytes(moved)} from servers for tar indexes" in done.stderr
     assert (tmp_path / "new.wpack").read_bytes() == packed
-
-
-def test_the_spec_is_written_after_the_pack_that_it_names(folder: Path) -> None:
-    """Where the pack cannot be made, no spec names it, and what was indexed is kept."""
-    files = ["-o", folder / "new.json", "--pack", folder / "new.wpack"]
-    being_written = OutputFile(folder / "new.wpack")
-    try:
-        done = run("create", folder, *files)
-    finally:
-        being_written.discard()
-    assert (done.returncode, "is writing this file" in done.stderr) == (1, True)
-    assert not (folder / "new.json").exists()
-    assert len(Journal(folder / "new.json.indexing").entries()) == 4
-    assert run("create", folder, *files, "--resume").returncode == 0
-    assert (folder / "new.json").exists()
 
 
 def test_check_compares_packs_with_shards(folder: Path, make_shard: Callable[..., Path]) -> None:

@@ -102,14 +102,6 @@ def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
     assert sample[".bin"].getvalue() == bytes([2, 3]) * 50
 
 
-def test_names_and_options_reach_the_samples(spec: Path) -> None:
-    """`dataset_name` names the dataset of a sample; `options` apply to a list and a JSON."""
-    shards = json.loads(_absolute(spec))["shardlist"]
-    assert ShardListDataset(spec, dataset_name="mine")[0]["__dataset__"] == "mine"
-    listed = ShardListDataset(shards, options={"name": "given"})
-    assert (listed[0]["__dataset__"], listed.dataset_name) == ("given", "given")
-
-
 # Transformations.
 
 

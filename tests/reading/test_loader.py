@@ -17,7 +17,7 @@ import torch
 from helpers.specimens import npy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from torch.utils.data import DataLoader, SequentialSampler
 
 import wids
 from wids.reading.ragged import Ragged
@@ -184,15 +184,6 @@ def test_the_path_of_a_dataset_is_no_dataset():
     for take in (wids.Loader, wids.ChunkedSampler):
         with pytest.raises(TypeError, match=r"^dataset must be .*got the text 'train\.json'$"):
             take("train.json")
-
-
-def test_batch_samplers(shards):
-    """A batch sampler gives the indexes of each batch."""
-    dataset = wids.ShardListDataset(shards)
-    batches = BatchSampler(SequentialSampler(dataset), 7, drop_last=True)
-    loader = wids.Loader(dataset, batch_sampler=batches)
-    assert len(loader) == 5
-    assert indexes_of(loader) == list(batches)
 
 
 def test_epochs_differ_and_can_be_set(shards):

@@ -9,8 +9,6 @@ import pytest
 from helpers.server import ShardServer
 from helpers.serving import serve_shard
 from helpers.shards import write_shard
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wids import ShardListDataset, SpecError, reshard
 from wids.base.omissions import Omissions
@@ -124,13 +122,6 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     assert find_class_names({}, str(tmp_path)) == {}
     with pytest.raises(OSError, match="classes.json"):
         parse_class_names(tmp_path / "classes.json")
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))
-def test_names_come_back_as_they_were_written(names: list[str]) -> None:
-    """Names are the same from a JSON file and from a spec."""
-    header = json.loads(json.dumps({"class_names": names}))
-    assert find_class_names(header, "") == dict(enumerate(names))
 
 
 def test_names_beside_a_remote_spec_are_found_by_all(

@@ -50,17 +50,6 @@ def test_joined(strings, chance):
     assert table.joined(table.starts[rows], table.ends[rows]) == expected
 
 
-@given(st.integers(1, 9), st.integers(0, 40), st.integers(1, 4), st.data())
-def test_joined_at_equal_distances(length, count, every, data):
-    """Beginnings of every second, third... of names that are equally long are concatenated."""
-    strings = [b"%0*d" % (length, number % 10**length) for number in range(count)]
-    table = packed(strings)
-    cut = data.draw(st.integers(0, length))
-    starts = table.starts[::every]
-    expected = b"".join(string[:cut] for string in strings[::every])
-    assert table.joined(starts, starts + cut) == expected
-
-
 # Names as in most shards: of one pattern, so that each has its dots and slashes at the same places.
 patterns = st.text("ab./_0", min_size=1, max_size=12)
 alike = st.builds(
