@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import random
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -189,11 +190,15 @@ def test_no_other_file_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "new.tar").read_bytes() == WHOLE
 
 
-def test_compressed_shards_are_unpacked_as_far_as_they_go(tmp_path: Path) -> None:
-    """The samples of a truncated `.tar.gz` up to the cut are recovered."""
+def test_compressed_shards_are_to_be_unpacked_first(tmp_path: Path) -> None:
+    """A damaged `.tar.gz` is an error that says how; gzip gives the samples up to the cut."""
     packed = gzip.compress(WHOLE)
-    found = repaired(tmp_path, packed[: len(packed) // 2], "x.tar.gz")
-    assert NUM_SAMPLES // 4 < len(found) < NUM_SAMPLES
+    (tmp_path / "x.tar.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(ValueError, match=r"x\.tar\.gz: is compressed; unpack it .*gzip -dc"):
+        repair_shard(str(tmp_path / "x.tar.gz"), tmp_path / "new.tar")
+    run = ["gzip", "-dc", str(tmp_path / "x.tar.gz")]
+    unpacked = subprocess.run(run, capture_output=True, check=False).stdout
+    assert NUM_SAMPLES // 4 < len(repaired(tmp_path, unpacked)) < NUM_SAMPLES
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])

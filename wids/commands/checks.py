@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import wids
@@ -67,7 +68,7 @@ def _repair(args: Arguments) -> int:
 
     done = repair_shard(args.spec, args.repair)
     if args.json:
-        left_out = [each.as_dict() for each in done.left_out]
+        left_out = [asdict(each) for each in done.left_out]
         print_json({"entry": done.entry, "left_out": left_out, "lacking": done.lacking})
     else:
         out(clean(str(each)) for each in done.left_out)

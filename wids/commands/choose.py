@@ -28,7 +28,6 @@ _SERVES = {
     "ignore_missing": ("keys", "exclude"),
 }
 _KEY = "key"  # the column of the keys of samples
-_MOST_SHOWN = 10  # keys of each side of a diff
 
 
 def select(args: Arguments) -> int:

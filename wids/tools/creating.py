@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,6 @@ from wids.views.viewable import ShardListDataset
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from wids.pack.packfile import Pack
     from wids.specs.build import Build
     from wids.tools.packing import Packed
 
@@ -133,9 +133,10 @@ def create_spec(
     # After output to a pipe there is nothing to resume from.
     journal = Journal(None if output is None else Path(f"{output}.indexing"))
     started = time.time_ns()
+    old = {} if output is None else _old_document(output, resume=resume)
     known = {}
     if resume and output is not None:
-        known = _known(output, journal, given, digests, index_dir, packs=pack is not None)
+        known = _known(old, output, journal, given, digests, index_dir, packs=pack is not None)
     else:
         journal.remove()
     for url, entry in listed.items():  # a store has said which shards were replaced since
@@ -146,7 +147,7 @@ def create_spec(
     def note(entry: dict[str, Any]) -> None:
         journal.note({**entry, "indexed_since": started, **({_RULES: unusual} if unusual else {})})
 
-    names = _class_names_in(output)
+    names = class_names(old)
     pack_name = None if pack is None else name_in_spec(os.path.abspath(pack), folder)  # noqa: PTH100
     if name is None:
         name = default_name(sources[0]) or default_name(shards[0])
@@ -177,7 +178,10 @@ def create_spec(
     lost: list[str] = []
     if output is not None:
         if pack is not None:  # before the spec that names it
-            earlier = _pack_named_by(output, pack, pack_name) if resume else None
+            earlier = None
+            if resume and old.get("pack") == pack_name:
+                with suppress(OSError, WidsError):  # there is none, or it is damaged
+                    earlier = open_pack(pack)
             spec, packed = _packed(
                 spec,
                 output,
@@ -187,7 +191,9 @@ def create_spec(
                 cache_dir=cache_dir,
                 earlier=earlier,
             )
-        lost = _keep_old(output, spec)
+        lost = sorted(old.keys() - spec.header.keys() - _MADE)
+        if lost:  # such as class names
+            write_output(output.with_name(f"{output.name}.bak"), output.read_bytes())
         write_output(output, f"{spec.to_json()}\n".encode())
         journal.remove()
     if output is not None and catalogue:
@@ -255,6 +261,7 @@ def check_writable(output: Path) -> None:
 
 
 def _known(
+    old: Mapping[str, Any],
     output: Path,
     journal: Journal,
     given: Mapping[str, Any],
@@ -285,11 +292,10 @@ def _known(
         return status.st_size == entry["filesize"] and status.st_mtime_ns <= written_ns
 
     known = {}
-    document = read_document(output) if output.is_file() else {}
     # By other rules, shards hold other numbers of samples.
-    if document and rules_of(document, str(output)) == rules:
+    if old and rules_of(old, str(output)) == rules:
         written = output.stat().st_mtime_ns
-        known = {each["url"]: each for each in document["shardlist"] if serves(each, written)}
+        known = {each["url"]: each for each in old["shardlist"] if serves(each, written)}
     # A run that was killed left notes, and no spec.
     for entry in journal.entries().values():
         since = entry.pop("indexed_since", 0)
@@ -307,14 +313,6 @@ def _says_all(entry: dict[str, Any], digests: Collection[str] | None) -> bool:
     if digests is None:
         digests = USUAL_DIGESTS if is_local(entry["url"]) else ()
     return shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, "")).keys() <= entry.keys()
-
-
-def _pack_named_by(output: Path, pack: str, pack_name: str | None) -> Pack | None:
-    """Return the pack that will be replaced, if the spec of an earlier run names it."""
-    try:
-        return open_pack(pack) if read_document(output).get("pack") == pack_name else None
-    except (OSError, WidsError):  # there is none, or it is damaged
-        return None
 
 
 def _packed(
@@ -354,25 +352,15 @@ def _with_rows(spec: DatasetSpec, rows: Iterable[Mapping[str, Any]]) -> DatasetS
     return DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
 
 
-def _class_names_in(output: Path | None) -> dict[int, str]:
-    """Return the class names in the spec that a new one replaces."""
-    try:
-        return {} if output is None else class_names(read_document(output))
-    except (OSError, SpecError):  # there is none, or it is no spec
-        return {}
+def _old_document(output: Path, *, resume: bool) -> dict[str, Any]:
+    """Return the spec that a new one replaces; empty if there is none.
 
-
-def _keep_old(output: Path, spec: DatasetSpec) -> list[str]:
-    """Back up the spec that a new one replaces if it has more keys, such as class names.
-
-    Returns:
-        These keys.
+    Raises:
+        SpecError: What is there is no spec, and an earlier run is to be resumed.
     """
     try:
-        old = output.read_bytes()
-        lost = sorted(read_document(output).keys() - spec.header.keys() - _MADE)
-    except (OSError, SpecError):  # there is none, or it is no spec
-        return []
-    if lost:
-        write_output(output.with_name(f"{output.name}.bak"), old)
-    return lost
+        return read_document(output) if output.is_file() else {}
+    except (OSError, SpecError):
+        if resume:
+            raise
+        return {}

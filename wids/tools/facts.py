@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from wids.base.shardref import ShardRef
     from wids.catalogue.result import SqlResult
     from wids.views.viewable import Viewable
@@ -95,8 +93,6 @@ def dataset_facts(
 def _view_facts(view: Any, source: str) -> dict[str, Any]:
     """Return the totals of a view; its shards are those that hold its samples, whole."""
     chosen = {ref.url: ref for _, ref, count in shard_counts(view) if count}
-    shards = ShardTable(chosen.values())
-    filesize = _filesizes(shards)
     ends = [display_url(view.locate(index).shard.url) for index in (0, -1) if len(view)]
     bases = {dataset.source or dataset.dataset_name for dataset in datasets_in(view)}
     return {
@@ -104,11 +100,9 @@ def _view_facts(view: Any, source: str) -> dict[str, Any]:
         "name": base_name(source).removesuffix(".json"),
         "info": None,
         "base": ", ".join(sorted(map(display_url, bases))),
-        "num_shards": len(shards),
+        **_shard_totals(ShardTable(chosen.values())),
         "nsamples": len(view),
-        "filesize": int(filesize[filesize != UNKNOWN].sum()),
         "shards_without_nsamples": 0,
-        "shards_without_filesize": int((filesize == UNKNOWN).sum()),
         "first_shard": ends[0] if ends else None,
         "last_shard": ends[-1] if ends else None,
         "datasets": [],
@@ -182,32 +176,36 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
         the others. Sizes of local shards are read from the file system.
     """
     shards = spec.shards
-    nsamples, filesize = shards.nsamples, _filesizes(shards)
     return {
         "source": display_url(source),
         "name": spec.name,
         "info": spec.header.get("info"),
         "base": display_url(spec.base) if spec.base else None,
-        "num_shards": len(shards),
-        "nsamples": int(nsamples[nsamples != UNKNOWN].sum()),
-        "filesize": int(filesize[filesize != UNKNOWN].sum()),
-        "shards_without_nsamples": int((nsamples == UNKNOWN).sum()),
-        "shards_without_filesize": int((filesize == UNKNOWN).sum()),
+        **_shard_totals(shards),
         "first_shard": display_url(shards.urls[0]),
         "last_shard": display_url(shards.urls[-1]),
         "datasets": sorted({shard.dataset for shard in shards if shard.dataset is not None}),
     }
 
 
-def _filesizes(shards: ShardTable) -> NDArray[np.int64]:
-    """Return the size of each shard, from its entry, else from the local file."""
-    sizes = np.array(shards.filesize, np.int64)
-    for number in np.flatnonzero(sizes == UNKNOWN).tolist():
+def _shard_totals(shards: ShardTable) -> dict[str, int]:
+    """Return the totals of shards; the size of a local one without `filesize` is that of its file.
+
+    Shards whose number is not known are counted apart.
+    """
+    nsamples, filesize = shards.nsamples, np.array(shards.filesize, np.int64)
+    for number in np.flatnonzero(filesize == UNKNOWN).tolist():
         url = shards.urls[number]
         if is_local(url):
             with suppress(OSError):
-                sizes[number] = local_path(url).stat().st_size
-    return sizes
+                filesize[number] = local_path(url).stat().st_size
+    return {
+        "num_shards": len(shards),
+        "nsamples": int(nsamples[nsamples != UNKNOWN].sum()),
+        "filesize": int(filesize[filesize != UNKNOWN].sum()),
+        "shards_without_nsamples": int((nsamples == UNKNOWN).sum()),
+        "shards_without_filesize": int((filesize == UNKNOWN).sum()),
+    }
 
 
 def spec_lines(facts: dict[str, Any]) -> list[str]:

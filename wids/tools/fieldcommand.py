@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -141,9 +142,7 @@ def _find(name: str) -> Callable[[Any], Any]:
             f"--function: expected module:function or file.py:function, got {name!r:.200}"
         )
     try:
-        found = _module(home)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found = attrgetter(attribute)(_module(home))
     except (ImportError, OSError, AttributeError, SyntaxError) as error:
         raise ValueError(f"--function: {name}: {error}") from error
     if not callable(found):

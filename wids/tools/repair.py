@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from wids.base.decompression import DecompressionError, decompressed
 from wids.base.memorymaps import map_file
-from wids.base.urls import is_local, local_path
+from wids.base.urls import display_url, is_local, local_path
 from wids.caching.cache import local_copy
 from wids.caching.download import compression_of
 from wids.tar.grouping import split_name
@@ -21,14 +19,12 @@ from wids.writing.shardfile import NewShard, shard_options
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
 __all__ = ["LeftOut", "Repair", "repair_shard"]
 
-_READ_NBYTES = 1 << 20
 _FEW = 5  # with at most this many samples, the fields of each count as usual
 _CUT_NBYTES = 99  # of a name whose long form is lost, as a plain header holds it
-_MAX_NBYTES = 1 << 50  # practically no bound: the user trusts the shard to be repaired
 
 
 @dataclass(frozen=True)
@@ -46,10 +42,6 @@ class LeftOut:
     end: int
     reason: str
     key: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the bytes left out as a dict for JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         what = "" if self.key is None else f"sample {self.key!r}: "
@@ -99,26 +91,30 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
     the data of a member are not detected, since a tar has no checksum of data.
 
     Args:
-        source: Path or URL of the shard; `.tar.gz` and `.tar.zst` are unpacked up to the first
-            error.
+        source: Path or URL of the shard.
         output: Path of the new shard, which is not written if nothing is damaged.
 
     Raises:
-        ValueError: The new shard would replace the damaged one.
+        ValueError: The new shard would replace the damaged one, or that is compressed.
         FileExistsError: The new shard would replace another file, perhaps an intact shard.
         FetchError: The shard cannot be fetched.
         OSError: A file cannot be opened or written.
     """
     output = Path(output)
-    # A damaged compressed shard cannot be read in any other way.
-    copy = nullcontext(local_path(source)) if is_local(source) else local_copy(source)
-    with copy as path, _unpacked(path) as (tar, torn):
+    with nullcontext(local_path(source)) if is_local(source) else local_copy(source) as path:
+        with path.open("rb") as stream:
+            compression = compression_of(stream.read(16))
+        if compression is not None:
+            raise ValueError(
+                f"{display_url(source)}: is compressed; unpack it as far as it goes (gzip -dc, "
+                "zstd -dc), and repair the tar"
+            )
         if output.exists() and output.samefile(path):
             raise ValueError(f"{output}: is the damaged shard itself; write the new one elsewhere")
         if output.exists():
             way_out = "exists already; remove it, or write the new shard elsewhere"
             raise FileExistsError(errno.EEXIST, way_out, str(output))
-        members, gaps = salvage_tar(tar)
+        members, gaps = salvage_tar(path)
         names = members.names.split(b"\0")[:-1]
         spans = [(int(offset), int(size)) for offset, size in members.spans]
         runs, left_out = _runs(names, spans, gaps)
@@ -127,35 +123,12 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
         for gap in gaps:
             near = [r.key for r in likely if gap.num_before in (r.first, r.first + len(r.names))]
             left_out.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{_taken(near)}"))
-        if torn:
-            left_out.append(LeftOut(members.shard_nbytes, members.shard_nbytes, torn))
         left_out.sort(key=lambda each: (each.start, each.end))
         if not left_out or not whole:
             return Repair(None, left_out)
         every = frozenset[str]().union(*(run.extensions for run in whole))
         lacking = {r.key: sorted(every - r.extensions) for r in whole if r.extensions < every}
-        return Repair(_write(tar, whole, output), left_out, lacking)
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
-    """Context manager that decompresses a shard up to the first error, and yields that too."""
-    with path.open("rb") as stream:
-        compression = compression_of(stream.read(16))
-        if compression not in {"gzip", "zstd"}:
-            yield path, ""
-            return
-        stream.seek(0)
-        torn = ""
-        with NamedTemporaryFile(prefix="wids-", suffix=".tar") as plain:
-            blocks = iter(lambda: stream.read(_READ_NBYTES), b"")
-            try:
-                for piece in decompressed(blocks, compression, _MAX_NBYTES):
-                    plain.write(piece)
-            except DecompressionError as error:
-                torn = str(error)
-            plain.flush()
-            yield Path(plain.name), torn
+        return Repair(_write(path, whole, output), left_out, lacking)
 
 
 def _runs(
