@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from wids.errors import WidsWarning as WidsWarning
     from wids.importing.huggingface import open_huggingface as open_huggingface
     from wids.ordering.batchsampler import BatchSampler as BatchSampler
-    from wids.ordering.orderreport import Cluster as Cluster
-    from wids.ordering.orderreport import order_report as order_report
     from wids.ordering.randomseeds import random_seed as random_seed
     from wids.ordering.rankcheck import check_ranks as check_ranks
     from wids.ordering.samplers import ChunkedSampler as ChunkedSampler
@@ -67,6 +65,8 @@ if TYPE_CHECKING:
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
     from wids.tools.mapping import map_samples as map_samples
+    from wids.tools.orderreport import Cluster as Cluster
+    from wids.tools.orderreport import order_report as order_report
     from wids.tools.reshard import reshard as reshard
     from wids.views.dataset import ShardListDataset as ShardListDataset
     from wids.views.drawnvalues import draw as draw
@@ -84,7 +84,7 @@ _HOME_OF = {
     "CacheError": "errors",
     "CenterCrop": "codecs.framing",
     "ChunkedSampler": "ordering.samplers",
-    "Cluster": "ordering.orderreport",
+    "Cluster": "tools.orderreport",
     "DatasetSpec": "specs.spec",
     "DecodeError": "errors",
     "DeviceDecoder": "reading.devicedecoder",
@@ -130,7 +130,7 @@ _HOME_OF = {
     "map_samples": "tools.mapping",
     "open": "views.opening",
     "open_huggingface": "importing.huggingface",
-    "order_report": "ordering.orderreport",
+    "order_report": "tools.orderreport",
     "pack_sequences": "reading.collate",
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",

@@ -252,7 +252,7 @@ def add_order(commands: Any) -> None:
 
 def order(args: Arguments) -> int:
     """Print the cost of the order that the recommended sampler gives."""
-    from wids.ordering.orderreport import Cluster, order_report
+    from wids.tools.orderreport import Cluster, order_report
 
     cluster = Cluster(
         nodes=args.nodes,

@@ -7,7 +7,7 @@ import pytest
 from helpers.server import ShardServer
 
 import wids
-from wids.ordering.orderreport import Cluster, order_report
+from wids.tools.orderreport import Cluster, order_report
 
 
 def test_without_interleave_a_node_reads_shard_by_shard():
