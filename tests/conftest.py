@@ -35,17 +35,13 @@ __all__ = [
 
 # Not every version of Python has a build of torch; `make test-pythons` runs the other tests there,
 # without a browser.
-_lines_that_need = {
-    "torch": r"^\s*(import|from) torch|\btorchdata\b",
-    "axe_playwright_python": r"^from axe_playwright_python",
-}
-_missing = [line for name, line in _lines_that_need.items() if find_spec(name) is None]
 _runs_programs_with_torch = {"test_docs.py", "test_old_modules.py"}
+_imports_torch = re.compile(r"^\s*(import|from) torch|\btorchdata\b", re.MULTILINE)
 collect_ignore = [
     str(path)
     for path in Path(__file__).parent.rglob("test_*.py")
-    if (find_spec("torch") is None and path.name in _runs_programs_with_torch)
-    or any(re.search(line, path.read_text(), re.MULTILINE) for line in _missing)
+    if find_spec("torch") is None
+    and (path.name in _runs_programs_with_torch or _imports_torch.search(path.read_text()))
 ]
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long

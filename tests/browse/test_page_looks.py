@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from helpers.browsing import browsing
-from helpers.chromium import wait_until
+from helpers.chromium import assert_axe_is_content, assert_it_fits, wait_until
 from helpers.pictures import draw, film, save
 from helpers.shards import write_shard
 from helpers.specimens import npy, tone
@@ -38,11 +37,6 @@ def openai(number: int) -> str:
             ]
         }
     )
-
-
-def assert_axe_is_content(page: Any) -> None:
-    found = Axe().run(page).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
 
 
 def look_shown(page: Any) -> str:
@@ -105,6 +99,9 @@ def test_turns_are_shown_as_markdown(tmp_path: Path, open_page: Open):
     said = [
         {"from": "human", "value": "plain file_name and [0]"},
         {"from": "gpt", "value": MARKDOWN},
+        # Lines of code are code without any other sign of Markdown.
+        {"from": "gpt", "value": "So:\n\n    a = 1\n      b = 2\n\nthus"},
+        {"from": "gpt", "value": "No code:\n    it goes on\n    here"},
     ]
     samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
     with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
@@ -123,21 +120,12 @@ def test_turns_are_shown_as_markdown(tmp_path: Path, open_page: Open):
         assert shown.locator("a, img, script, h1").count() == 0
         first = page.locator(".turn").first.locator(".said")
         assert first.inner_text() == "plain file_name and [0]"
+        code, none = (page.locator(".turn").nth(place) for place in (2, 3))
+        assert code.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
+        assert none.locator("pre").count() == 0
+        assert "    here" in none.inner_text()
         assert page.evaluate("window.broken_into") is None
         assert_axe_is_content(page)
-
-
-def test_indented_code_is_shown_as_code_without_another_sign(tmp_path: Path, open_page: Open):
-    """A turn with no other Markdown than lines of code has these as code, and keeps its lines."""
-    texts = ["So:\n\n    a = 1\n      b = 2\n\nthus", "No code:\n    it goes on\n    here"]
-    said = [{"from": "gpt", "value": text} for text in texts]
-    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        page.locator(".turn pre").first.wait_for()
-        assert page.locator(".turn").first.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
-        assert page.locator(".turn").nth(1).locator("pre").count() == 0
-        assert "    here" in page.locator(".turn").nth(1).inner_text()
 
 
 @pytest.mark.parametrize(
@@ -307,8 +295,7 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, width: int)
         for look in ("chat", "text", "audio", "list"):
             page.goto(f"{server.url}?look={look}")
             page.locator(".row").wait_for()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
-            assert_axe_is_content(page)
+            assert_it_fits(page)
 
 
 @pytest.mark.slow

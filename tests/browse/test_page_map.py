@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from helpers.browsing import Browsing, browsing
-from helpers.chromium import wait_until
+from helpers.chromium import assert_it_fits, wait_until
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
 from helpers.specimens import npy
@@ -241,9 +240,7 @@ def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, 
     page.get_by_role("button", name="top 50").click()
     wait_until(page, "document.querySelector('canvas.map').width > 200")
     wait_until(page, f"document.querySelector('canvas.map').toDataURL().length !== {len(before)}")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    found = Axe().run(page).response["violations"]
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    assert_it_fits(page)
 
 
 def write_planted(folder: Path) -> Path:
@@ -327,7 +324,5 @@ def test_near_duplicates_fit_any_window(tmp_path: Path, open_page: Open, width: 
     with browsing([str(write_planted(tmp_path))]) as server:
         page = open_page(f"{server.url}?near=.emb.npy,0.98", width, scheme)
         page.get_by_text("60 samples compared").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        found = Axe().run(page).response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        assert_it_fits(page)
         page.close()

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-__all__ = ["WAIT_MILLISECONDS", "chromium", "open_page", "wait_until"]
+__all__ = [
+    "WAIT_MILLISECONDS",
+    "assert_axe_is_content",
+    "assert_it_fits",
+    "chromium",
+    "open_page",
+    "wait_until",
+]
 
 WAIT_MILLISECONDS = 90_000  # machines under load take seconds for what takes milliseconds
 
@@ -76,3 +83,16 @@ def wait_until(page: Any, condition: str) -> None:
     while not page.evaluate(waiting):
         if time.monotonic() > end:
             raise TimeoutError(condition)
+
+
+def assert_axe_is_content(page: Any) -> None:
+    """See that the tool axe finds no fault: no rule with a first element that breaks it."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], page.url
+
+
+def assert_it_fits(page: Any) -> None:
+    """See that the page is no wider than its window, and that axe is content."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), page.url
+    assert_axe_is_content(page)

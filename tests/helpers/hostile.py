@@ -4,11 +4,13 @@ import io
 import json
 import struct
 import tarfile
-import wave
 import zlib
 from pathlib import Path
 
 from PIL import Image
+
+from helpers.pictures import plain, save
+from helpers.specimens import tone
 
 GIGABYTE = 1 << 30
 # Whatever of it runs leaves a mark that a test looks for.
@@ -41,27 +43,11 @@ def npy_header(descr: str, shape: tuple[int, ...]) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 
 
-def jpeg(text: str = "") -> bytes:
-    stream = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x010E] = text  # ImageDescription
-    Image.new("RGB", (64, 48), (200, 60, 30)).save(stream, "JPEG", exif=exif)
-    return stream.getvalue()
-
-
-def sound(seconds: float = 1.0) -> bytes:
-    stream = io.BytesIO()
-    with wave.open(stream, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(8000)
-        out.writeframes(bytes(int(16_000 * seconds)))
-    return stream.getvalue()
-
-
 def hostile_samples() -> list[dict[str, bytes]]:
     """Make the samples; `__key__` is text, all others are fields."""
     deep = b"[" * 200_000 + b"]" * 200_000
+    picture, exif = plain("JPEG", (64, 48)), Image.Exif()
+    exif[0x010E] = SCRIPT  # ImageDescription
     return [
         {"__key__": IMAGE.replace("/", "").replace(".", " "), ".txt": (SCRIPT + IMAGE).encode()},
         {"__key__": "page", ".html": (SCRIPT + IMAGE).encode(), ".htm": SCRIPT.encode()},
@@ -82,11 +68,11 @@ def hostile_samples() -> list[dict[str, bytes]]:
             ".b.json": deep,
             ".c.json": b"{",
         },
-        {"__key__": "exif", ".jpg": jpeg(SCRIPT)},
+        {"__key__": "exif", ".jpg": save(Image.new("RGB", (64, 48)), "JPEG", exif=exif)},
         {"__key__": "bomb", ".png": png_bomb(40_000)},
-        {"__key__": "cut", ".jpg": jpeg()[:300], ".png": png_bomb(64)[:40], ".wav": sound()[:20]},
+        {"__key__": "cut", ".jpg": picture[:300], ".png": png_bomb(64)[:40], ".wav": tone()[:20]},
         {"__key__": "none", ".jpg": b"", ".json": b"", ".cls": b"", ".npy": b"", ".wav": b""},
-        {"__key__": "class", ".cls": SCRIPT.encode(), ".cls2": b"9" * 5000, ".jpg": jpeg()},
+        {"__key__": "class", ".cls": SCRIPT.encode(), ".cls2": b"9" * 5000, ".jpg": picture},
         {
             "__key__": "array",
             ".npy": npy_header("<f8", (99_999_999, 99_999_999)),
