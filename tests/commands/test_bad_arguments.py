@@ -131,7 +131,7 @@ WRONG_DATA = [
     ("cat a.json 0 .jpg", ["sample 0 (k0) has no field '.jpg'; it has .txt .cls"]),
     ("sample a.json 3", [f"index 3 is {OUTSIDE}"]),
     ("sample a.json 0 -c .jpg", ["sample 0 (k0) has no field '.jpg'; it has .txt .cls"]),
-    ("browse a.json --no-open --index 3", ["--index: 3 lies outside a dataset of 3 samples"]),
+    ("browse a.json --no-open --index 3", ["index 3 is out of range for a dataset of 3 samples"]),
     ("browse a.json --no-open --class-names no.txt", ["no.txt: No such file"]),
     ("show torn.tar 0", ["torn.tar: at byte 1024", "wids check --repair"]),
     # Options that the command cannot follow.

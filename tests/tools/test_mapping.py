@@ -546,8 +546,8 @@ WRONG = [
     (["--command", "no-such-program"], "no-such-program: cannot be run"),
     (["--command", "ls none"], "exit code 2: "),
     # What would be passed over, or disappear with the working folder.
-    (["--command", "mkdir sample.dir"], "which is a folder or a link"),
-    (["--command", "ln -s sample.txt sample.copy"], "which is a folder or a link"),
+    (["--command", "mkdir sample.dir"], "made sample.dir, which is no field"),
+    (["--command", "ln -s sample.txt sample.copy"], "made sample.copy, which is no field"),
     (["--command", "cp sample.txt other.txt"], "made other.txt, which is no field; expected files"),
     (["--command", "mkdir made"], "made made, which is no field; expected files named sample.EXT"),
     (["--function", "functions.py:number"], "the function returned a float"),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
+from wids.base.arguments import checked_position
 from wids.base.urls import hide_credentials
 from wids.commands.terminal import (
     DONE,
@@ -132,7 +133,7 @@ def browse(args: Arguments) -> int:
         for error in uncounted.values():
             logger.warning("left out, as its samples cannot be counted: %s", error)
         with dataset:
-            first = None if args.index is None else _checked(args.index, len(dataset))
+            first = None if args.index is None else checked_position(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
             names = reader.class_names if names is None else names
             handlers = ApiHandlers(
@@ -195,13 +196,6 @@ def _warnings_printed(*, quiet: bool) -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(teller)
-
-
-def _checked(index: int, total: int) -> int:
-    """Return the index counted from the start; raise an error if there is no such sample."""
-    if not -total <= index < total:
-        raise IndexError(f"--index: {index} lies outside a dataset of {total} samples")
-    return index % total
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

@@ -44,9 +44,6 @@ def select(args: Arguments) -> int:
             f"-o: {{split}} stands for the name of a part, got {args.output!r} without --split"
         )
     shares = {} if args.split is None else shares_of(args.split, args.output)
-    for name in shares or [args.output]:
-        if Path(name).suffix != ".json":
-            raise ValueError(f"-o: expected a name that ends in .json, got {name!r}")
     with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
         chosen = _chosen(args, samples)
         views = {args.output: chosen}

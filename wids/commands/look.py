@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import wids
+from wids.base.arguments import checked_position
 from wids.commands.terminal import (
     DONE,
     Arguments,
@@ -135,10 +136,8 @@ def _parse_range(text: str, total: int) -> range:
         return range(*wanted.indices(total))
     if re.fullmatch(r"-?\d+", text) is None:
         raise ValueError(f"expected an index or a range [first, last) such as 0:10, got {text!r}")
-    index = int(text)
-    if not -total <= index < total:
-        raise IndexError(f"index {index} lies outside a dataset of {total} samples")
-    return range(index % total, index % total + 1)
+    index = checked_position(int(text), total)
+    return range(index, index + 1)
 
 
 def show(args: Arguments) -> int:

@@ -87,16 +87,12 @@ class FieldCommand:
                 )
             made = sorted(Path(folder).iterdir())
             for path in made:  # what cannot become a field would silently be lost
-                if not path.name.startswith(f"{_STEM}."):
+                plain = path.is_file() and not path.is_symlink()
+                if not (plain and path.name.startswith(f"{_STEM}.")):
                     raise WidsError(
                         f"{self._arguments[0]}: made {path.name}, which is no field; expected "
-                        f"files named {_STEM}.EXT alone: name it so, or remove it at the end of "
-                        "the command"
-                    )
-                if path.is_symlink() or not path.is_file():
-                    raise WidsError(
-                        f"{self._arguments[0]}: made {path.name}, which is a folder or a link; "
-                        "expected a file with the bytes of the field"
+                        f"files named {_STEM}.EXT alone, no folders and links: name it so, or "
+                        "remove it at the end of the command"
                     )
             new = {path.name.removeprefix(_STEM): path.read_bytes() for path in made}
         gone: dict[str, bytes | None] = dict.fromkeys(old.keys() - new.keys())

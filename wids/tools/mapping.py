@@ -262,12 +262,10 @@ class _Maker:
         fields = {name: data for name, data in (stored | changed).items() if not _is_label(name)}
         written = {name: data for name, data in fields.items() if data is not None}
         had = [name for name in stored if is_class(self._origins.get(name, name))]
-        counts["classes_had"] += bool(had)
         kept = [name for name in had if is_class(name) and name in written]
-        counts["classes_kept"] += bool(kept)
-        same = [name for name in kept if name not in self._origins]
-        counts["classes_moved"] += len(same) < len(had)
-        counts["class_fields"] = sorted({*counts["class_fields"], *same})
+        counts["class_fields"] = sorted({*counts["class_fields"], *had})
+        counts["class_kept"] |= bool(kept)
+        counts["class_moved"] |= kept != had or not self._origins.keys().isdisjoint(had)
         return {"__key__": key} | written
 
     def _stored(self, index: int, changed: Collection[str]) -> dict[str, Any]:
@@ -353,7 +351,7 @@ class _Maker:
 
 
 def _no_counts() -> dict[str, Any]:
-    classes = {"classes_had": 0, "classes_kept": 0, "classes_moved": 0, "class_fields": []}
+    classes = {"class_fields": [], "class_kept": False, "class_moved": False}
     return {"written": 0, "dropped": 0, "failed": 0, "skipped": [], "members": {}, **classes}
 
 
@@ -447,14 +445,13 @@ def _keeps_classes(make: _Maker, parts: Sequence[Mapping[str, Any]], num_columns
     """
     if make.only_new:
         return False
-    had = any(counts["classes_had"] for counts in parts)
-    if num_columns and had:
-        fields = {name for counts in parts for name in counts["class_fields"]}
-        moved = any(counts["classes_moved"] for counts in parts)
+    fields = {name for counts in parts for name in counts["class_fields"]}
+    if num_columns and fields:
+        moved = any(counts["class_moved"] for counts in parts)
         return not moved and len(fields) >= num_columns
-    if any(counts["classes_kept"] for counts in parts):
+    if any(counts["class_kept"] for counts in parts):
         return True
-    return not had and not _stores_class(make.samples)
+    return not fields and not _stores_class(make.samples)
 
 
 def _stores_class(samples: Viewable) -> bool:
