@@ -2,11 +2,8 @@
 
 import bz2
 import gzip
-import io
 import lzma
 import sqlite3
-import wave
-import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,39 +12,23 @@ import numpy as np
 import pytest
 import zstandard
 from helpers.pictures import film, plain
-from helpers.specimens import npy
+from helpers.specimens import npy, npz, tone
 
 from wids.base.magic import FILE_TYPES, file_type
-
-
-def sound() -> bytes:
-    stream = io.BytesIO()
-    with wave.open(stream, "wb") as file:
-        file.setparams((1, 2, 8000, 0, "NONE", ""))
-        file.writeframes(bytes(20))
-    return stream.getvalue()
-
-
-def archive() -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        file.writestr("a", b"")
-    return stream.getvalue()
-
 
 WRITTEN: dict[str, Callable[[], bytes]] = {
     ".gz": lambda: gzip.compress(b"text"),
     ".zst": lambda: zstandard.compress(b"text"),
     ".bz2": lambda: bz2.compress(b"text"),
     ".xz": lambda: lzma.compress(b"text"),
-    ".zip": archive,
+    ".zip": lambda: npz(a=np.arange(3)),
     ".jpg": lambda: plain("JPEG"),
     ".png": lambda: plain("PNG"),
     ".gif": lambda: plain("GIF"),
     ".tif": lambda: plain("TIFF"),
     ".webp": lambda: plain("WEBP"),
     ".bmp": lambda: plain("BMP"),
-    ".wav": sound,
+    ".wav": tone,
     ".npy": lambda: npy(np.arange(3)),
     ".avi": lambda: film([0], "avi"),
     ".mp4": lambda: film([0]),

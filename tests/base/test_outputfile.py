@@ -11,21 +11,6 @@ import wids
 from wids.base.files import OutputFile, write_output
 
 
-def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_leaks: None):
-    """`discard` removes the temporary file and keeps an old or published file."""
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"old")
-    out = OutputFile(path)
-    out.discard()
-    out.discard()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
-    assert path.read_bytes() == b"old"
-    written = OutputFile(path)
-    written.publish()
-    written.discard()
-    assert path.read_bytes() == b""
-
-
 def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks: None):
     """A second writer gets an error, and the first one continues."""
     first = OutputFile(tmp_path / "a.txt")

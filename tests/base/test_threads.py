@@ -16,18 +16,6 @@ def named(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
-def test_results_come_in_order_and_errors_where_they_belong() -> None:
-    """Each future has its result or error, and the pool goes on after an error."""
-    with DaemonThreadPool(3, "test-order") as crew:
-        assert list(crew.map(str, range(100))) == [str(number) for number in range(100)]
-        failing = crew.submit(int, "x")
-        assert crew.submit(int, "7").result() == 7
-        with pytest.raises(ValueError, match="'x'"):
-            failing.result()
-        with pytest.raises(ValueError, match="'y'"):
-            list(crew.map(int, ["1", "y"]))
-
-
 def test_there_are_no_more_threads_than_asked_for() -> None:
     """The number of threads is bounded, and they end with the pool."""
     crew = DaemonThreadPool(4, "test-size")

@@ -82,18 +82,11 @@ def test_ranges_come_in_the_order_asked(fetcher: Fetcher, shard_server: ShardSer
     assert fetcher.read_ranges(url, []) == []
 
 
-@pytest.fixture
-def patient() -> Iterator[Fetcher]:
-    """A fetcher that a busy machine does not make try again."""
-    fetcher = Fetcher()
-    yield fetcher
-    fetcher.close()
-
-
 def test_the_bound_on_connections_is_that_of_all_threads(
-    patient: Fetcher, shard_server: ShardServer
+    shard_server: ShardServer,
 ) -> None:
     """Six threads that each want a batch of ranges make no more than eight requests at once."""
+    patient = Fetcher()  # which a busy machine does not make try again
     url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
     shard_server.faults = Faults(rate=200_000)
     shard_server.hold_until(5)
@@ -105,6 +98,7 @@ def test_the_bound_on_connections_is_that_of_all_threads(
     patient.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "wids-ranges"]
     assert patient.read_ranges(url, ranges[:1]) == found[0][:1]
+    patient.close()
 
 
 @pytest.mark.parametrize(

@@ -86,15 +86,6 @@ def test_doubled_members_are_an_error_that_names_both_places(grouping):
         group(["a.jpg", "a.jpg", "b.jpg"], grouping=grouping)
 
 
-def test_many_extensions_and_sets():
-    """Hundreds of distinct extensions and extension sets are grouped correctly."""
-    names = [f"{i}.{j}" for i in range(60) for j in range(i, 2 * i + 1)]
-    samples, table = group(names)
-    assert list(samples) == [str(i) for i in range(60)]
-    assert list(samples["59"]) == [f".{j}" for j in range(59, 119)]
-    assert len(table.extension_sets) == 60
-
-
 short = st.text("ab._/1é", max_size=6)
 key = st.text("ab1_é", min_size=1, max_size=20)
 

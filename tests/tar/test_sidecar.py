@@ -86,14 +86,6 @@ def test_round_trip(tmp_path):
     assert loaded.digest == index.digest
 
 
-def test_written_whole_or_not_at_all(sidecar, tmp_path):
-    """Only the sidecar stays in the folder, also after a failure."""
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
-        TarIndex.load(sidecar).save(tmp_path / "folder")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "two.tar", "two.tar.widx"]
-
-
 def test_pipes_and_links_beside_a_shard_do_no_harm(shard, tmp_path):
     """A pipe at the path of a sidecar or lock is not waited for; a link there creates no file."""
     sidecar, lock = tmp_path / "two.tar.widx", tmp_path / "lock"

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -37,7 +38,7 @@ def samples(count: int, first: int = 0) -> list[dict[str, Any]]:
     return [{"__key__": f"{n:06}", "txt": f"text {n}"} for n in range(first, first + count)]
 
 
-def write(folder: Path, rows: list[dict[str, Any]], **options: Any) -> ShardWriter:
+def write(folder: Path, rows: Iterable[dict[str, Any]], **options: Any) -> ShardWriter:
     """Write samples into shards of three, with a spec."""
     with ShardWriter(folder / "x-%d.tar", maxcount=3, spec=folder / "x.json", **options) as writer:
         for row in rows:
@@ -48,16 +49,12 @@ def write(folder: Path, rows: list[dict[str, Any]], **options: Any) -> ShardWrit
 def crash(folder: Path, rows: list[dict[str, Any]], **options: Any) -> None:
     """Write samples and end with an error."""
 
-    def broken() -> Any:
-        with ShardWriter(
-            folder / "x-%d.tar", maxcount=3, spec=folder / "x.json", **options
-        ) as writer:
-            for row in rows:
-                writer.write(row)
-            raise KeyError
+    def broken() -> Iterator[dict[str, Any]]:
+        yield from rows
+        raise KeyError
 
     with pytest.raises(KeyError):
-        broken()
+        write(folder, broken(), **options)
 
 
 def contents(folder: Path) -> dict[str, str]:
