@@ -9,7 +9,7 @@ import wids
 from helpers.pictures import plain
 from wids.cli import main
 
-__all__ = ["fields_of", "imported", "jpeg", "new_header", "write"]
+__all__ = ["fields_of", "imported", "jpeg", "new_header", "refused", "write"]
 
 
 def jpeg(shade: int = 0) -> bytes:
@@ -42,3 +42,11 @@ def imported(*arguments: str) -> list[dict[str, Any]]:
 def new_header() -> dict[str, Any]:
     """Return the spec of what was imported last."""
     return json.loads(Path("out/x.json").read_text())
+
+
+def refused(capsys: Any, *arguments: str) -> str:
+    """Import what must be refused; return the message, once no file is there."""
+    capsys.readouterr()
+    assert main(["import", *arguments, "-o", "refused/x-%03d.tar"]) == 1
+    assert not list(Path().glob("refused/*"))
+    return capsys.readouterr().err

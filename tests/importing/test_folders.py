@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.importing import imported, jpeg, new_header, write
+from helpers.importing import imported, jpeg, new_header, refused, write
 from helpers.pictures import plain
 
 from wids.cli import main
@@ -54,8 +54,7 @@ def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
 def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
     """Folders named `train` and `val` are refused until an option says parts or classes."""
     write({f"p/{name}/{each}/1.jpg": jpeg() for name in names for each in ("cat", "dog")})
-    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
-    said = capsys.readouterr().err
+    said = refused(capsys, "p")
     assert f"--split {names[0]}" in said
     assert "may be parts of a dataset or classes" in said
     assert "--classes auto" in said
@@ -66,9 +65,8 @@ def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
     assert new_header()["classes"] == ["cat", "dog"]
     assert len(imported("p", "--classes", "auto")) == 2 * len(names)
     assert new_header()["classes"] == sorted(names)
-    assert main(["import", "p", "--split", "none", "-o", "out/x-%d.tar"]) == 1
-    assert f"expected --split with one of its folders ({', '.join(sorted(names))})" in (
-        capsys.readouterr().err
+    assert f"expected --split with one of its folders ({', '.join(sorted(names))})" in refused(
+        capsys, "p", "--split", "none"
     )
 
 
@@ -79,8 +77,7 @@ def test_classes_can_be_numbered_by_the_user(capsys) -> None:
     assert [sample[".cls"] for sample in imported("p", "--classes", "names.txt")] == [b"1", b"2"]
     assert new_header()["classes"] == ["cat", "dog", "eel"]
     assert "classes without a folder: 1, such as cat" in capsys.readouterr().err
-    assert main(["import", "p", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
-    assert "p/eel: is none of the classes cat, dog" in capsys.readouterr().err
+    assert "p/eel: is none of the classes cat, dog" in refused(capsys, "p", "--classes", "cat,dog")
 
 
 def test_flat_folders_are_samples(capsys) -> None:
@@ -117,8 +114,7 @@ def test_what_was_exported_comes_back() -> None:
 def test_pictures_beside_folders_are_asked_about(capsys) -> None:
     """Pictures beside folders are refused until an option says what they are."""
     write({"p/1.jpg": jpeg(), "p/cat/2.jpg": jpeg()})
-    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
-    said = capsys.readouterr().err
+    said = refused(capsys, "p")
     assert "p: holds 1.jpg beside the folder cat" in said
     assert "--from imagefolder" in said
     assert [sample["__key__"] for sample in imported("--from", "samples", "p")] == ["1", "cat/2"]
@@ -129,8 +125,7 @@ def test_pictures_beside_folders_are_asked_about(capsys) -> None:
 def test_splits_with_different_classes_are_refused(capsys) -> None:
     """One number for two classes is refused until an option numbers the classes."""
     write({"p/train/cat/1.jpg": jpeg(), "p/val/dog/2.jpg": jpeg(), "p/test/3.jpg": jpeg()})
-    assert main(["import", "p", "--split", "val", "-o", "out/x-%d.tar"]) == 1
-    said = capsys.readouterr().err
+    said = refused(capsys, "p", "--split", "val")
     assert "p/val and p/train have different classes (cat is only in train)" in said
     assert "--classes NAME,NAME" in said
     assert [each[".cls"] for each in imported("p", "--split", "val", "--classes", "cat,dog")] == [
@@ -152,8 +147,7 @@ def test_sound_by_class_is_imported() -> None:
 def test_parts_with_other_names_are_not_taken_for_classes(names: list[str], capsys) -> None:
     """Parts with a year or a word in their names, or beside other folders, are not classes."""
     write({f"p/{name}/1.jpg": jpeg() for name in names})
-    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
-    said = capsys.readouterr().err
+    said = refused(capsys, "p")
     assert "may be parts of a dataset or classes" in said
     assert "annotations" not in said
     imported("p", "--classes", "auto")
@@ -170,8 +164,7 @@ def test_a_class_may_be_called_train() -> None:
 def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
     """`images/cat/1.jpg` is not a sample of a class `images`, unless an option says so."""
     write({"p/images/cat/1.jpg": jpeg(), "p/images/dog/1.jpg": jpeg()})
-    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
-    assert "--split images to import that part" in capsys.readouterr().err
+    assert "--split images to import that part" in refused(capsys, "p")
     imported("p/images")
     assert new_header()["classes"] == ["cat", "dog"]
     imported("p", "--classes", "auto")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.importing import imported, jpeg, write
+from helpers.importing import imported, jpeg, refused, write
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -20,13 +20,6 @@ from wids.importing.layout import clean_key
 from wids.importing.tables import read_rows
 
 PICTURE = jpeg()
-
-
-def refused(arguments: str, capsys) -> str:
-    """Import what must be refused; return the message, once no shard is there."""
-    assert main(["import", *arguments.split(), "-o", "out/x-%03d.tar"]) == 1
-    assert not list(Path().glob("out/*.tar"))
-    return capsys.readouterr().err
 
 
 # File, its content, options, and words of the message.
@@ -74,7 +67,7 @@ def test_tables_that_would_lose_something_name_the_line(
 ) -> None:
     """A torn row, a missing header, or a repeated name is refused with line and remedy."""
     Path(name).write_bytes(data)
-    message = refused(f"{name} {options}", capsys)
+    message = refused(capsys, name, *options.split())
     for word in words:
         assert word in message
 
@@ -83,11 +76,13 @@ def test_tables_of_other_types_are_refused_together(capsys) -> None:
     """Tables that differ in columns, or have bytes in one and text in another, are refused."""
     write({"a.csv": b"text\none\n", "b.csv": b"text,more\none,two\n"})
     assert "b.csv: expected the columns, types and classes of a.csv" in refused(
-        "a.csv b.csv", capsys
+        capsys, "a.csv", "b.csv"
     )
     parquet.write_table(pa.table({"a": [b"\xff"]}), "one.parquet")
     parquet.write_table(pa.table({"a": ["x"]}), "two.parquet")
-    assert "two.parquet: expected the columns, types" in refused("one.parquet two.parquet", capsys)
+    assert "two.parquet: expected the columns, types" in refused(
+        capsys, "one.parquet", "two.parquet"
+    )
 
 
 def test_classes_that_a_table_names_itself_are_kept_or_refused(capsys) -> None:
@@ -96,7 +91,9 @@ def test_classes_that_a_table_names_itself_are_kept_or_refused(capsys) -> None:
     table = pa.table({"label": [0, 1]})
     table = table.replace_schema_metadata({b"huggingface": json.dumps(note).encode()})
     parquet.write_table(table, "t.parquet")
-    assert "names the classes of 'label' itself" in refused("t.parquet --classes auto", capsys)
+    assert "names the classes of 'label' itself" in refused(
+        capsys, "t.parquet", "--classes", "auto"
+    )
     assert [sample[".cls"] for sample in imported("t.parquet")] == [b"0", b"1"]
     assert json.loads(Path("out/x.json").read_text())["classes"] == ["b", "a"]
 
@@ -131,7 +128,7 @@ def test_folders_that_could_mean_two_things_are_asked_about(
 ) -> None:
     """Ambiguous folders are refused by a message with the options to choose from."""
     write(files)
-    message = refused(arguments, capsys)
+    message = refused(capsys, *arguments.split())
     for word in words:
         assert word in message
 
@@ -232,6 +229,6 @@ def test_a_damaged_parquet_is_named(capsys) -> None:
     data = bytearray(Path("t.parquet").read_bytes())
     data[100:400] = bytes(300)
     Path("t.parquet").write_bytes(data)
-    message = refused("t.parquet", capsys)
+    message = refused(capsys, "t.parquet")
     assert "t.parquet" in message
     assert "fetch it again" in message
