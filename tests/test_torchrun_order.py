@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from subprocess import PIPE
 
 import pytest
 from helpers.interpreters import run_ranks
@@ -82,28 +83,6 @@ dist.destroy_process_group()
 """
 
 
-def finish(command, **options):
-    """Run a command to its good end, on the loopback device; return what it printed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        **options.pop("env", {}),
-    }
-    run = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment,
-        check=False,
-        **options,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return run.stdout
-
-
 def test_epochs_of_ranks_are_exact():
     """Ranks are equal, lengths true, every sample comes and the fewest come twice, each epoch."""
     num_ranks = 3
@@ -152,6 +131,10 @@ def test_the_script_for_slurm_starts_all_nodes(tmp_path):
         (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
         (tmp_path / name).chmod(0o755)
     job = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "SLURM_JOB_NODELIST": "node[0-1]",
         "SLURM_JOB_ID": str(os.getpid()),
@@ -159,7 +142,11 @@ def test_the_script_for_slurm_starts_all_nodes(tmp_path):
         "SLURM_GPUS_ON_NODE": "2",
         "WIDS_CACHE": str(tmp_path),
     }
-    finish(["bash", "train.sh"], cwd=tmp_path, env=job)
+    command = ["bash", "train.sh"]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=job, stderr=PIPE, text=True, timeout=300, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
     assert [(nodes, len(seen)) for nodes, seen in ranks] == [(2, 253)] * 4
     assert {index for _, seen in ranks for index in seen} == set(range(TOTAL))

@@ -230,24 +230,17 @@ def card_over(jpeg: bytes, document: Any) -> np.ndarray:
     return np.asarray(Image.open(BytesIO(base64.b64decode(found[1]))).convert("RGB"), int)
 
 
-def turned_jpeg(orientation: int) -> bytes:
-    """Return a grey image of 200 x 100 stored pixels, which EXIF turns."""
-    exif = Image.Exif()
-    exif[EXIF_ORIENTATION] = orientation
-    Image.new("L", (200, 100), 90).save(jpeg := BytesIO(), "JPEG", exif=exif)
-    return jpeg.getvalue()
-
-
 @pytest.mark.parametrize("orientation", range(5, 9))
 @pytest.mark.parametrize("document", STORED, ids=lambda document: next(iter(document)))
 def test_a_card_turns_shapes_of_the_stored_pixels(document: Any, orientation: int) -> None:
     """Shapes that lie in the stored image alone are turned with it, here as by Pillow."""
     filled = np.zeros((100, 200), np.uint8)
     filled[10:40, 120:180] = 1
-    marked = Image.fromarray(filled)
-    marked.getexif()[EXIF_ORIENTATION] = orientation
+    marked, exif = Image.fromarray(filled), Image.Exif()
+    exif[EXIF_ORIENTATION] = marked.getexif()[EXIF_ORIENTATION] = orientation
     expected = np.asarray(ImageOps.exif_transpose(marked))
-    over = card_over(turned_jpeg(orientation), document)
+    jpeg = save(Image.new("L", (200, 100), 90), "JPEG", exif=exif)
+    over = card_over(jpeg, document)
     assert over.shape[:2] == expected.shape
     for axis in (0, 1):
         drawn = np.flatnonzero((np.abs(over - 90).max(axis=-1) > 40).any(axis=axis))
