@@ -167,7 +167,7 @@ WRONG_DATA = [
     ("reshard a.json -o {split}-%d.tar --split a=1", ["a=1"]),
     ("reshard a.json -o {split}-%d.tar --split a=nan,b=1", ["got 'a=nan'"]),
     ("reshard a.json -o {split}-%d.tar --split a=2", ["--split"]),
-    ("merge a.json -o a.json", ["a.json: is a.json, which is merged"]),
+    ("merge a.json -o a.json", ["a.json: would replace a.json, which is read"]),
     ("export a.json t.csv --values nix", ['Referenced column "nix" not found']),
     ("check missing.tar --repair n.tar", ["missing.tar: No such file"]),
     ("check empty --repair n.tar", ["empty: Is a directory"]),

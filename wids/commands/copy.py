@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import wids
 from wids.commands.choose import shares_of
-from wids.commands.make import note_packed
+from wids.commands.make import note_packed, refuse_replacing
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -31,7 +31,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["add_export", "add_import", "add_map", "add_reshard"]
 
@@ -104,20 +104,6 @@ def _shard_options(args: Arguments) -> dict[str, Any]:
     return options | ({"sidecars": True} if args.sidecars else {})
 
 
-def _refuse_replacing(sources: Iterable[str], patterns: Iterable[str]) -> None:
-    """Raise if a new spec would replace a spec or a saved view that is read."""
-    from wids.specs.newspec import spec_path_for
-
-    for pattern in patterns:
-        new = Path(spec_path_for(pattern))
-        for source in sources:
-            if new.exists() and Path(source).exists() and new.samefile(source):
-                raise ValueError(
-                    f"{pattern}: its spec would replace {source}, which is read; write the new "
-                    "shards into another folder, or under another name"
-                )
-
-
 def _report_failures(output: str, failures: Mapping[str, Exception]) -> None:
     """Say which shards or parts failed, and how to go on."""
     for name, error in failures.items():
@@ -137,7 +123,7 @@ def reshard(args: Arguments) -> int:
     from wids.tools.reshard import shuffled, split_order
 
     shares = shares_of(args.split, args.output) if args.split else {args.output: 1.0}
-    _refuse_replacing(args.specs, shares)
+    refuse_replacing(args.specs, [Path(spec_path_for(pattern)) for pattern in shares])
     code = DONE
     lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
     with _opened(args) as whole:
@@ -263,7 +249,7 @@ def map_(args: Arguments) -> int:
     from wids.specs.newspec import spec_path_for
     from wids.tools.fieldcommand import FieldCommand, NamedFunction
 
-    _refuse_replacing(args.specs, [args.output])
+    refuse_replacing(args.specs, [Path(spec_path_for(args.output))])
     function: Any = None
     if args.program is not None:
         function = FieldCommand(args.program)
