@@ -27,7 +27,6 @@ _SERVES = {
     "column": ("keys", "exclude"),
     "ignore_missing": ("keys", "exclude"),
 }
-_KEY = "key"  # the column of the keys of samples
 
 
 def select(args: Arguments) -> int:
@@ -65,7 +64,7 @@ def _keys_in(named: str, column: str) -> list[str]:
 
     if scheme_of(named):
         raise ValueError(f"{named}: expected a file of keys on this machine; fetch it first")
-    return read_keys(Path(named), numbers=column != _KEY)
+    return read_keys(Path(named), numbers=column != "key")
 
 
 def _chosen(args: Arguments, samples: Any) -> Any:
@@ -73,7 +72,7 @@ def _chosen(args: Arguments, samples: Any) -> Any:
     chosen = samples
     if args.where is not None:
         chosen = chosen.filter(args.where)
-    missing, column = "drop" if args.ignore_missing else "error", args.column or _KEY
+    missing, column = "drop" if args.ignore_missing else "error", args.column or "key"
     if args.keys is not None:
         chosen = chosen.select_keys(_keys_in(args.keys, column), column=column, missing=missing)
     if args.exclude is not None:

@@ -294,18 +294,15 @@ class _Maker:
                 if sample is None:
                     counts["dropped"] += 1
                     continue
-                made = self._encoded(encode, index, sample)
+                made = encode(sample)
             except WidsError as error:
                 self.failed(error, counts)
                 continue
+            except (ValueError, TypeError) as error:
+                self.failed(self.error(index, str(error)), counts)
+                continue
             counts["written"] += 1
             yield made
-
-    def _encoded(self, encode: SampleEncoder, index: int, sample: Any) -> tuple[str, Any]:
-        try:
-            return encode(sample)
-        except (ValueError, TypeError) as error:
-            raise self.error(index, str(error)) from error
 
     def failed(self, error: WidsError, counts: dict[str, Any]) -> None:
         """Count a sample that failed; raise the error unless such samples are skipped."""
