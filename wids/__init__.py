@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from wids.errors import WidsError as WidsError
     from wids.errors import WidsWarning as WidsWarning
     from wids.importing.huggingface import open_huggingface as open_huggingface
+    from wids.ordering.batchplans import shape_buckets as shape_buckets
     from wids.ordering.batchsampler import BatchSampler as BatchSampler
     from wids.ordering.randomseeds import random_seed as random_seed
     from wids.ordering.rankcheck import check_ranks as check_ranks
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
-    from wids.ordering.shapebuckets import shape_buckets as shape_buckets
     from wids.reading.collate import collate as collate
     from wids.reading.collate import pack_sequences as pack_sequences
     from wids.reading.devicedecoder import DeviceDecoder as DeviceDecoder
@@ -135,7 +135,7 @@ _HOME_OF = {
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",
     "reshard": "tools.reshard",
-    "shape_buckets": "ordering.shapebuckets",
+    "shape_buckets": "ordering.batchplans",
     "show": "display.notebook",
     "thumbnail": "display.thumbnails",
     "view_field": "display.fieldview",

@@ -26,7 +26,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from wids.catalogue.result import SqlResult
+    from wids.catalogue.samples import SqlResult
 
 __all__ = ["add_cat", "add_info", "add_ls", "add_sample", "add_show", "add_sql"]
 

@@ -2,7 +2,7 @@
 
     CostPlan       batches whose padded cost is bounded
     PackPlan       rows without padding, whose sum of costs is bounded
-    ShapePlan      batches of samples of one shape
+    ShapePlan      batches of samples of one shape, which `shape_buckets` chooses for images
 
 A pool is some adjacent positions of an epoch. `plan` divides its samples into batches for steps of
 as many batches as there are ranks: batch `t * ranks + r` is that of rank `r` at step `t`. It is a
@@ -16,12 +16,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from wids.base.arguments import check_integer, check_number, check_numbers
 from wids.ordering.permute import Integers, array_hash, derive_keys
 
-__all__ = ["Batches", "CostPlan", "PackPlan", "ShapePlan"]
+__all__ = ["Batches", "CostPlan", "PackPlan", "ShapePlan", "shape_buckets"]
 
 # Batches whose samples are sorted by cost together: more of them are filled better, and need more
 # shards at once.
@@ -345,3 +345,64 @@ def _numbered_shapes(shapes: Any, length: int) -> tuple[NDArray[np.int32], list[
         )
     names = [tuple(name) if isinstance(name, list) else name for name in values.tolist()]
     return numbers.ravel().astype(np.int32), names
+
+
+def shape_buckets(
+    widths: ArrayLike,
+    heights: ArrayLike,
+    *,
+    pixels: int = 1 << 20,
+    step: int = 64,
+    most_aspect: float = 2.0,
+) -> NDArray[np.int64]:
+    """Choose a shape of at most `pixels` pixels for each image, of the nearest aspect ratio.
+
+    Pass the result as the `shape` of a `BatchSampler`, and resize each image to its shape.
+
+    Args:
+        widths: Width of each image, above 0.
+        heights: Height of each.
+        pixels: Width times height of a shape, at most.
+        step: Widths and heights of shapes are multiples of it, at least 1.
+        most_aspect: The longer side of a shape to the shorter one, at most; at least 1.
+
+    Returns:
+        Width and height of the shape of each image; int64, shape `(n, 2)`.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    >>> shape_buckets([640, 1000, 300], [480, 1000, 900]).tolist()
+    [[1152, 896], [1024, 1024], [704, 1408]]
+    """
+    step = check_integer("step", step, 1)
+    most_aspect = check_number("most_aspect", most_aspect, 1)
+    if check_number("pixels", pixels) < step * step:
+        raise ValueError(f"pixels must be at least step * step = {step * step}, got {pixels}")
+    pixels = int(pixels)
+    try:
+        wide, high = np.asarray(widths, np.float64), np.asarray(heights, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            "widths and heights must be a number for each image, got "
+            f"{widths!r:.80} and {heights!r:.80}"
+        ) from None
+    given = np.stack([wide, high]) if wide.shape == high.shape else np.zeros(1)
+    if wide.ndim != 1 or not ((given > 0) & (given < np.inf)).all():
+        raise ValueError(
+            f"widths and heights must be a number above 0 for each image, got arrays of the shapes "
+            f"{wide.shape} and {high.shape}"
+        )
+    # By area over side, for every side that is in reach.
+    sides = np.arange(step, pixels // step + 1, step)
+    shapes = np.stack([sides, pixels // sides // step * step], axis=1)
+    shapes = np.concatenate([shapes, shapes[:, ::-1]])
+    shapes = np.unique(shapes[shapes.max(axis=1) <= most_aspect * shapes.min(axis=1)], axis=0)
+    ratios = np.log(shapes[:, 0] / shapes[:, 1])
+    # Of one ratio the largest.
+    order = np.lexsort([-shapes[:, 0], ratios])
+    order = order[np.diff(ratios[order], prepend=-np.inf) > 0]
+    shapes, ratios = shapes[order], ratios[order]
+    wanted = np.log(wide / high)
+    nearest = np.searchsorted((ratios[1:] + ratios[:-1]) / 2, wanted)
+    return np.asarray(shapes[nearest], np.int64)

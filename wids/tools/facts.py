@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from wids.base.shardref import ShardRef
-    from wids.catalogue.result import SqlResult
+    from wids.catalogue.samples import SqlResult
     from wids.views.viewable import Viewable
 
 __all__ = [

@@ -70,8 +70,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from wids.catalogue.origins import Side
-    from wids.catalogue.result import SqlResult
-    from wids.catalogue.samples import SampleTable
+    from wids.catalogue.samples import SampleTable, SqlResult
     from wids.display.notebook import SampleView
     from wids.ordering.batchsampler import BatchSampler
     from wids.ordering.samplers import ChunkedSampler
