@@ -77,18 +77,6 @@ def test_a_wrong_choice_is_refused(
             dataset[choice]
 
 
-def test_a_view_keeps_shards_together_where_it_can(dataset: wids.ShardListDataset) -> None:
-    """`lengths` counts the samples left in each shard; in another order, each run of one shard."""
-    assert dataset[2:13].lengths.tolist() == [2, 1, 7, 1]
-    assert dataset[::2].lengths.tolist() == [2, 1, 3, 2]
-    assert dataset[[13, 14, 0, 1, 12, 4]].lengths.tolist() == [2, 2, 1, 1]
-    assert dataset[::-1].lengths.tolist() == [3, 7, 1, 4]
-    assert dataset[[]].lengths.tolist() == []
-    both = dataset + dataset[:6]
-    assert both.lengths.tolist() == [4, 1, 7, 3, 4, 1, 1]
-    assert both[3:18].lengths.tolist() == [1, 1, 7, 3, 3]
-
-
 def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
     """`take` gives as many samples as asked for, in storage order; a seed gives the same again."""
     taken = [keys(dataset.take(6, seed)) for seed in range(20)]
