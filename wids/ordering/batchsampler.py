@@ -31,6 +31,7 @@ __all__ = ["BatchPass", "BatchSampler"]
 # Positions that are planned together: they are planned again after a resumption, in half a second.
 _POOL = 1 << 20
 _BLOCK = 1 << 15  # positions computed at a time, which fit into the processor's cache
+_AT_ONCE = 256  # batches made into lists at a time, so that the first does not wait for a pool
 _POOLS = 0x706F6F6C  # purpose of the keys of plans
 _CHOICES = (
     ["batch_size"],
@@ -292,10 +293,12 @@ class BatchSampler(TorchBatchSampler):
             batches = self._batches(point)
             begun.bounds.append(batches.bounds)
             bounds = batches.bounds.tolist()
-            yield [
-                IndexBatch(batches.samples[bounds[i] : bounds[i + 1]].tolist(), *about)
-                for i in range(share.rank, batches.sizes.size, share.num_replicas)
-            ]
+            mine = range(share.rank, batches.sizes.size, share.num_replicas)
+            for at in range(0, len(mine), _AT_ONCE):
+                yield [
+                    IndexBatch(batches.samples[bounds[i] : bounds[i + 1]].tolist(), *about)
+                    for i in mine[at : at + _AT_ONCE]
+                ]
 
     def _batches(self, state: OrderState) -> Batches:
         """Return the batches that are left of the pool of a state, with indexes as samples."""
