@@ -20,6 +20,11 @@ def draw_indexes(dataset: wids.ShardListDataset) -> list[int]:
     sampler.set_epoch(2)
     indexes: list[int] = list(sampler)
     distributed = wids.DistributedShardSampler(dataset, num_replicas=4, rank=1)
+    wids.DistributedShardSampler(dataset, seed=3, num_samples=9, pad=False, lanes="rank")
+    wids.DistributedShardSampler(dataset, sede=3)  # type: ignore[call-arg]
+    wids.DistributedChunkedSampler(dataset, interleave=2, shuffle=False, lengths=[3, 2])
+    wids.DistributedChunkedSampler(dataset, seed="3")  # type: ignore[arg-type]
+    wids.ShardListSampler(dataset, interleave=2, shufflefirst=False)
     state: dict[str, Any] = distributed.state_dict()
     distributed.load_state_dict(state)
     return indexes + list(distributed)

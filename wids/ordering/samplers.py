@@ -12,7 +12,7 @@ frameworks check for. Without torch they are plain classes that behave in the sa
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -536,13 +536,32 @@ def check_drawn_from(name: str, sampler: object, length: int) -> None:
         check_same_number(name, len(sampler.dataset), length)
 
 
+class _Options(TypedDict, total=False):
+    """Arguments that samplers hand on to `ChunkedSampler`, for type checkers and editors."""
+
+    num_samples: int | tuple[int, int] | None
+    seed: int
+    shuffle: bool | None
+    shufflefirst: bool | None
+
+
+class _RankOptions(_Options, total=False):
+    """Arguments that `DistributedShardSampler` hands on to `DistributedChunkedSampler`."""
+
+    drop_last: bool | None
+    pad: bool
+    chunksize: int | None
+    lanes: int | str | None
+
+
 class ShardListSampler(ChunkedSampler):
     """Shuffles the shards, and the samples in each; for one process.
 
     Args:
         dataset: A dataset with `lengths`, the number of samples in each shard.
         lengths: The same, where the dataset does not say.
-        options: `seed`, `shuffle`, `shufflefirst` and `interleave`, as in `ChunkedSampler`; the
+        interleave: Shards drawn from at once, at least 1.
+        options: `num_samples`, `seed`, `shuffle` and `shufflefirst`, as in `ChunkedSampler`; the
             chunks are the shards.
 
     >>> sorted(ShardListSampler(None, lengths=[3, 2]))
@@ -550,11 +569,16 @@ class ShardListSampler(ChunkedSampler):
     """
 
     def __init__(
-        self, dataset: Any, *, lengths: Sequence[int] | Integers | None = None, **options: Any
+        self,
+        dataset: Any,
+        *,
+        lengths: Sequence[int] | Integers | None = None,
+        interleave: int = 1,
+        **options: Unpack[_Options],
     ) -> None:
         shards = shard_lengths(dataset.lengths if lengths is None else lengths)
         samples = range(int(shards.sum())) if dataset is None else dataset
-        super().__init__(samples, chunksize=None, lengths=shards, **options)
+        super().__init__(samples, chunksize=None, lengths=shards, interleave=interleave, **options)
 
 
 ShardedSampler = ShardListSampler
@@ -589,8 +613,10 @@ class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are r
             nodes comes from torchrun (`GROUP_WORLD_SIZE`) or SLURM (`SLURM_NNODES`); without
             either it is 1.
         lanes: The old name of `streams`.
-        options: `num_samples`, `seed`, `shuffle`, `shufflefirst`, `interleave` (chunks that a
-            stream draws from at once) and `lengths`, as in `ChunkedSampler`; the same on all ranks.
+        interleave: Chunks that a stream draws from at once, at least 1.
+        lengths: As in `ChunkedSampler`.
+        options: `num_samples`, `seed`, `shuffle` and `shufflefirst`, as in `ChunkedSampler`; the
+            same on all ranks.
 
     Raises:
         ValueError: An argument is out of its range; the message names it.
@@ -611,7 +637,9 @@ class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are r
         partition: str = "contiguous",
         streams: int | str = "rank",
         lanes: int | str | None = None,
-        **options: Any,
+        interleave: int = 1,
+        lengths: Sequence[int] | Integers | None = None,
+        **options: Unpack[_Options],
     ) -> None:
         self._replica = Replica(num_replicas, rank)
         self.drop_last = drop_last is not None and check_flag("drop_last", drop_last)
@@ -620,7 +648,15 @@ class DistributedChunkedSampler(  # type: ignore[override]  # numbers that are r
         self._streams = streams if lanes is None else lanes
         count_streams(self._streams, 1)  # checks the argument before the ranks are known
         # Not torch's, which needs a process group.
-        ChunkedSampler.__init__(self, dataset, chunksize=chunksize, partition=partition, **options)
+        ChunkedSampler.__init__(
+            self,
+            dataset,
+            chunksize=chunksize,
+            partition=partition,
+            interleave=interleave,
+            lengths=lengths,
+            **options,
+        )
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]  # computed here, stored there
@@ -653,9 +689,10 @@ class DistributedShardSampler(DistributedChunkedSampler):
             the weights, rounded down or up.
         balance: Class of each sample, such as a column. In each epoch the numbers of draws of any
             two classes differ by at most one. `weights` then apply within each class.
-        options: Other arguments of `DistributedChunkedSampler`. With `weights` or `balance`,
-            `num_samples` is the number of draws per epoch on all ranks together; the default is
-            the number of samples.
+        options: `num_samples`, `seed`, `shuffle`, `shufflefirst`, `drop_last`, `pad`, `chunksize`
+            (by default a whole shard) and `lanes`, as in `DistributedChunkedSampler`. With
+            `weights` or `balance`, `num_samples` is the number of draws per epoch on all ranks
+            together; the default is the number of samples.
 
     Raises:
         ValueError: An argument is out of its range; the message names it.
@@ -687,7 +724,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
         streams: int | str = "node",
         weights: Sequence[float] | NDArray[Any] | None = None,
         balance: Sequence[Any] | NDArray[Any] | None = None,
-        **options: Any,
+        **options: Unpack[_RankOptions],
     ) -> None:
         weighted = weights is not None or balance is not None
         mixed = hasattr(dataset, "part_lengths")
@@ -697,6 +734,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
                 "weights of its parts"
             )
         draws = options.pop("num_samples", None) if weighted else None
+        options.setdefault("chunksize", None)
         super().__init__(
             dataset,
             num_replicas,
@@ -706,7 +744,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
             partition=partition,
             interleave=interleave,
             streams=streams,
-            **{"chunksize": None, **options},
+            **options,
         )
         if weighted:
             self._source = WeightedChunks(self._chunks, weights, balance, draws)
