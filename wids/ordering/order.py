@@ -80,7 +80,7 @@ _GOLDEN_SECTION = 0.618
 # Blocks for each position of which a table is made, if all blocks between are in it.
 _DENSE = 8
 # Positions that are looked up at a time, whose tables fit into the processor's cache.
-_PIECE = 8192
+_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +273,8 @@ class Interleave:
         bits = (self._lengths.size - 1).bit_length()
         positions = shuffle_windows(positions, self.total, bits, self._key)
         pieces, offsets = np.empty_like(positions), np.empty_like(positions)
-        for start in range(0, positions.size, _PIECE):
-            part = slice(start, start + _PIECE)
+        for start in range(0, positions.size, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
             pieces[part], offsets[part] = self._in_blocks(positions[part])
         return pieces, offsets
 
@@ -287,13 +287,14 @@ class Interleave:
         k = self._lengths.size
         taken = self._taken(self._blocks_around(positions))
         begins = taken.sum(1)
-        rows = np.searchsorted(begins, positions, side="right") - 1
-        places = _in_rounds(positions, rows, begins, k)
+        # Blocks are numbered from the first of the table on.
+        blocks = np.searchsorted(begins, positions, side="right") - 1
+        places = _in_rounds(positions, blocks, begins, k)
         # A cell is what a block takes of a sequence; its number is guessed, since most of a block
         # have about the same size.
         firsts = _running_total(np.diff(taken, axis=0).ravel())
-        cells = rows * k + (places * k / np.diff(begins)[rows]).astype(np.int64)
-        places += firsts[rows * k]
+        cells = blocks * k + (places * k / np.diff(begins)[blocks]).astype(np.int64)
+        places += firsts[blocks * k]
         (astray,) = np.nonzero((places < firsts[cells]) | (places >= firsts[cells + 1]))
         cells[astray] = np.searchsorted(firsts, places[astray], side="right") - 1
         # From the first element of a cell, which is in one of the pieces of its sequence.

@@ -4,6 +4,9 @@
     Pass            the pass of a rank: its start, and what it has handed out
     PassIterator    iterator over the indexes of a pass, or over its batches
 
+A pass computes its items, indexes or batches, in lists of up to some thousand: the blocks of a
+pass, which have nothing to do with those of the order.
+
 At the end of an epoch `e` of `n` samples, the state is `(e, n)` as long as the loop over the epoch
 goes on, and the rest that is restored from it is empty; after the loop it is `(e + 1, 0)`.
 """
@@ -137,8 +140,8 @@ class Pass:
         self.share: Share | None = None
         self.done = False
         self.batch_size = 1
-        # The number of computed items and the last block, in one tuple: another thread must not see
-        # the one without the other.
+        # The number of computed items, and an iterator over the last block of them, in one tuple:
+        # another thread must not see the one without the other.
         self._computed: tuple[int, Iterator[Any]] = (0, iter(()))
 
     def next_block(self, blocks: Iterator[list[Any]]) -> Iterator[Any] | None:

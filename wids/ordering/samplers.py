@@ -162,7 +162,7 @@ class ChunkedSampler(Sampler[int]):
             shards = None if lengths is None else shard_lengths(lengths, hi, length)
             self._source = self._chunks = Chunks.cut(lo, hi, chunksize, shards)
             unweighted = [dataset]
-        self.start(0, streams=1)
+        self.start(0, streams=1)  # checks the arguments; the ranks may not be known yet
         if (draws := _draws_of(dataset)) is not None:
             draws.note_sampler()
         if any(_draws_of(each) is not None for each in unweighted):
