@@ -23,6 +23,7 @@ from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 from wids.reading.collate import follow_path
 from wids.reading.keptcolumns import ColumnPart, ColumnSource
+from wids.reading.openshards import by_shard
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.reading.ragged import Values, fill_in, join, pack, take
 from wids.tar.fileshard import FileShard
@@ -93,16 +94,14 @@ class ColumnReader:
         Raises:
             DecodeError: A field is missing or damaged.
         """
-        parts, start = [], 0
+        parts = []
         name = "".join([self.extension, *(f"[{step!r}]" for step in self.path)])
-        table = self.shards.table
-        numbers = range(len(table))
+        numbers = range(len(self.shards.table))
         for number in progress(numbers, desc=f"reading {name}", unit="shard"):
             part = self.read_shard(number)
             if len(part.missing) and fill is None:
-                raise self._missing(number, start, int(part.missing[0]))
+                raise self._missing(number, int(part.missing[0]))
             parts.append(fill_in(part.values, part.missing, fill))
-            start += table[number].nsamples or 0
         return join(parts)
 
     def read_at(self, indexes: npt.NDArray[np.int64], fill: Any = None) -> Values:
@@ -115,29 +114,21 @@ class ColumnReader:
         Raises:
             DecodeError: A field is missing or damaged.
         """
-        ends = self.shards.ends
-        order = None if (indexes[1:] >= indexes[:-1]).all() else np.argsort(indexes, kind="stable")
-        ascending = indexes if order is None else indexes[order]
-        parts, first = [], 0
-        while first < len(ascending):
-            number = int(np.searchsorted(ends, ascending[first], "right"))
-            stop = first + int(np.searchsorted(ascending[first:], ends[number]))
-            begin = int(ends[number]) - (self.shards.table[number].nsamples or 0)
-            rows, gaps = ascending[first:stop] - begin, np.empty(0, np.int64)
+        parts, places, count = [], np.empty(len(indexes), np.int64), 0
+        for number, slots, wanted in by_shard(self.shards.ends, indexes):
+            rows, gaps = wanted, np.empty(0, np.int64)
             part = self._read_some(number, rows)
             if len(part.missing):  # the values are those of the samples that have one
                 lacking = np.isin(rows, part.missing)
                 if fill is None and lacking.any():
-                    raise self._missing(number, begin, int(rows[lacking][0]))
+                    raise self._missing(number, int(rows[lacking][0]))
                 gaps, rows = np.flatnonzero(lacking), rows[~lacking]
                 rows -= np.searchsorted(part.missing, rows)
             parts.append(fill_in(take(part.values, rows), gaps, fill))
-            first = stop
-        if order is None:
-            return join(parts)
-        slots = np.empty_like(order)
-        slots[order] = np.arange(len(order))
-        return take(join(parts), slots)
+            places[slots] = np.arange(count, count + len(slots))
+            count += len(slots)
+        in_order = (places[1:] > places[:-1]).all()
+        return join(parts) if in_order else take(join(parts), places)
 
     def _read_some(self, number: int, local_indexes: Iterable[int]) -> ColumnPart:
         """Return the column of one shard, in which only some samples need to be intact."""
@@ -267,8 +258,9 @@ class ColumnReader:
             return pixels_as_array(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
-    def _missing(self, number: int, start: int, local_index: int) -> DecodeError:
+    def _missing(self, number: int, local_index: int) -> DecodeError:
         opened = self.shards.open_unkept(number)
+        index = opened.start + local_index
         sample = opened.shard.read(local_index)
         found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"
@@ -280,10 +272,10 @@ class ColumnReader:
             except DecodeError as error:  # `on_error` replaced the field by None
                 reason = str(error)
         missing = DecodeError(
-            f"column {self.extension!r}: sample {start + local_index}, key {sample['__key__']!r}, "
+            f"column {self.extension!r}: sample {index}, key {sample['__key__']!r}, "
             f"shard {display_url(opened.url)!r}: {reason}; fill= gives such samples a value"
         )
-        missing.sample = start + local_index
+        missing.sample = index
         return missing
 
 

@@ -18,7 +18,7 @@ from wids.errors import CacheError, DecodeError
 from wids.reading.pipeline import Sample, while_reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -31,6 +31,7 @@ __all__ = [
     "OpenShards",
     "ShardSamples",
     "WantedFields",
+    "by_shard",
     "default_max_open_shards",
 ]
 
@@ -87,6 +88,34 @@ class Locator:
 
     def __reduce__(self) -> tuple[type[Locator], tuple[npt.NDArray[np.int64]]]:
         return Locator, (np.diff(self.ends, prepend=0),)
+
+
+def by_shard(
+    ends: npt.NDArray[np.int64], indexes: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Yield the shards that hold some samples, one after another, each once.
+
+    Args:
+        ends: Running total of the lengths of the shards.
+        indexes: Global indexes in `[0, total)`, in any order.
+
+    Yields:
+        The number of the shard, which of `indexes` lie in it, and these as local indexes, which
+        ascend.
+
+    >>> for number, slots, rows in by_shard(np.array([8, 12, 12, 17]), np.array([13, 2, 12, 2])):
+    ...     print(number, slots, rows)
+    0 [1 3] [2 2]
+    3 [2 0] [0 1]
+    """
+    order = np.argsort(indexes, kind="stable")
+    ascending, first = indexes[order], 0
+    while first < len(order):
+        number = int(np.searchsorted(ends, ascending[first], "right"))
+        stop = first + int(np.searchsorted(ascending[first:], ends[number]))
+        begin = int(ends[number - 1]) if number else 0
+        yield number, order[first:stop], ascending[first:stop] - begin
+        first = stop
 
 
 @dataclass(slots=True)  # attributes of a slotted class are the fastest to get at

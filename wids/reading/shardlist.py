@@ -43,6 +43,7 @@ from wids.reading.datasetshards import DatasetShards, ShardVersions, warn_of_dou
 from wids.reading.openshards import (
     Locator,
     WantedFields,
+    by_shard,
     default_max_open_shards,
 )
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
@@ -506,15 +507,10 @@ class ShardList:
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
-        numbers = np.searchsorted(self._locator.ends, indexes, "right")
-        order = np.argsort(numbers, kind="stable")
-        found, firsts = np.unique(numbers[order], return_index=True)
         keys = [""] * len(indexes)
-        groups = np.split(order, firsts[1:]) if len(order) else []
         # Shard by shard, so that one index is in memory at a time.
-        for number, slots in zip(found.tolist(), groups, strict=True):
-            start = self._locator.ends[number] - self.shards.nsamples[number]
-            there = self._opened.index(number).keys_at(indexes[slots] - start)
+        for number, slots, rows in by_shard(self._locator.ends, indexes):
+            there = self._opened.index(number).keys_at(rows)
             for slot, key in zip(slots.tolist(), there, strict=True):
                 keys[slot] = key
         return keys

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from wids.catalogue.origins import Join, JoinedTable, Part, Renamed, Side
 from wids.codecs.formats import FORMAT_OF, field_kind, format_suffix, wrapper_of
+from wids.reading.openshards import by_shard
 from wids.reading.shardlist import ShardList, is_sharded
 from wids.views.classes import names_of_classes
 from wids.views.plan import Add, Rename, Slot, Slots, Source, slots_of, stored_fields
@@ -59,15 +60,10 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
     for dataset, rows in _used(samples):
         if not is_sharded(dataset):
             continue
-        ends = dataset.cum_lengths
-        starts = ends - np.asarray(dataset.lengths, np.int64)
-        cuts = np.searchsorted(rows, ends)
-        for number, (first, last) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
-            if first < last:
-                local = rows[first:last] - starts[number]
-                whole = len(local) == dataset.lengths[number]
-                entry = dataset.shards[number]
-                found.append(ChosenShard(entry, dataset.index_rules, None if whole else local))
+        for number, _, local in by_shard(dataset.cum_lengths, rows):
+            whole = len(local) == dataset.lengths[number]
+            entry = dataset.shards[number]
+            found.append(ChosenShard(entry, dataset.index_rules, None if whole else local))
     return found
 
 
