@@ -27,10 +27,10 @@ from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, format_suffix, is_class, unpack_field, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, read_header
 from wids.errors import DecodeError
-from wids.reading.columns import BLOCK, HEAD_NBYTES, each_head, read_field
+from wids.reading.columns import each_header, read_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from wids.base.shardversion import Version
@@ -253,20 +253,11 @@ def write_headers(opened: OpenShard, name: str, path: Path) -> None:
     )
     rows: list[Any] = [None] * len(opened.shard)
     broken = 0
-    for start in range(0, len(rows), BLOCK):
-        wanted: Sequence[int] = range(start, min(start + BLOCK, len(rows)))
-        for nbytes in HEAD_NBYTES:
-            asked, wanted = wanted, []
-            for index, data in each_head(opened.shard, asked, extension, nbytes):
-                try:
-                    found = read_header(extension, data, whole=len(data) < nbytes)
-                except Exception:  # noqa: BLE001 (whatever a damaged field makes of its reader)
-                    broken += 1
-                    continue
-                if found is None:
-                    wanted.append(index)
-                else:
-                    rows[index] = found
+    for index, found in each_header(opened.shard, extension):
+        if isinstance(found, Exception):
+            broken += 1
+        else:
+            rows[index] = found
     array, facts = _facts(extension, rows)
     con = BUILDER.cursor()
     try:

@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnReader",
-    "each_head",
+    "each_header",
     "read_field",
     "read_key_hashes",
 ]
 
 # Framings that always give the same part of an image. Framings that are not listed count as
 # random, and their columns are not stored.
-STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
+_STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
 
-BLOCK = 1024  # samples at a time: enough for neighbours to share a request, few enough to hold
+_BLOCK = 1024  # samples at a time: enough for neighbours to share a request, few enough to hold
 # Fields with a smaller gap are read in one piece, since a disk takes no longer for it.
-NEAR_NBYTES = 4 * mmap.PAGESIZE
+_NEAR_NBYTES = 4 * mmap.PAGESIZE
 
 # First bytes of fields from which a header is read: enough for most images; for those with a
 # profile or a thumbnail before their size; and for all others.
-HEAD_NBYTES = (2048, 64 << 10, sys.maxsize)
+_HEAD_NBYTES = (2048, 64 << 10, sys.maxsize)
 _WHOLE_AT_ONCE = 16  # fields of a remote shard, which may be films
 
 Span = tuple[int, int]  # offset and size, in bytes
@@ -197,20 +197,11 @@ class ColumnReader:
     def _read_headers(self, opened: OpenShard) -> ColumnPart:
         """Return the column of a value that the headers of images, sounds or videos state."""
         facts: dict[int, Any] = {}
-        for start in range(0, len(opened.shard), BLOCK):
-            wanted = list(range(start, min(start + BLOCK, len(opened.shard))))
-            for nbytes in HEAD_NBYTES:
-                asked, wanted = wanted, []
-                for index, data in each_head(opened.shard, asked, self.extension, nbytes):
-                    try:  # None if it needs more bytes
-                        found = read_header(self.extension, data, whole=len(data) < nbytes)
-                    except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
-                        found = opened.answer_error(self.decoder, error, self.extension, index)
-                        found = {} if found is None else found
-                    if found is None:
-                        wanted.append(index)
-                    else:
-                        facts[index] = follow_path(found, self.path)
+        for index, found in each_header(opened.shard, self.extension):
+            stated = found
+            if isinstance(found, Exception):
+                stated = opened.answer_error(self.decoder, found, self.extension, index)
+            facts[index] = follow_path(stated, self.path)
         held = {index: value for index, value in sorted(facts.items()) if value is not None}
         missing = np.setdiff1d(np.arange(len(opened.shard)), list(held))
         return ColumnPart(pack(list(held.values())), missing.astype(np.int64))
@@ -290,7 +281,7 @@ def name_decoder(decode: Decoder) -> str | None:
         The name; None for functions of the user and for random crops, whose values may differ.
     """
     if isinstance(decode, ImageDecoder):
-        return repr(decode) if type(decode.size) in STEADY_FRAMINGS else None
+        return repr(decode) if type(decode.size) in _STEADY_FRAMINGS else None
     if isinstance(decode, partial):
         parts = [decode.func, *decode.args]
         names = [name_decoder(part) if callable(part) else repr(part) for part in parts]
@@ -337,8 +328,8 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[bytes | memoryv
     if isinstance(shard, FileShard):
         yield from shard.each(extension)
         return
-    for start in range(0, len(shard), BLOCK):
-        local_indexes = range(start, min(start + BLOCK, len(shard)))
+    for start in range(0, len(shard), _BLOCK):
+        local_indexes = range(start, min(start + _BLOCK, len(shard)))
         memory = shard.memory
         if memory is None:
             for sample in shard.read_many(local_indexes, (extension,)):
@@ -348,18 +339,43 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[bytes | memoryv
             np.arange(local_indexes.start, local_indexes.stop), (extension,)
         )
         spans = [(offset, size) for offset, size in found[:, 0].tolist()]
-        _announce(memory, [span for span in spans if span[0] >= 0])
+        _announce(memory, spans)
         for offset, size in spans:
             yield memory[offset : offset + size] if offset >= 0 else None
 
 
-def each_head(
+def each_header(shard: ReadableShard, extension: str) -> Iterator[tuple[int, Any]]:
+    """Yield what the header of a field states, with the index of each sample that has it.
+
+    Args:
+        shard: The shard.
+        extension: A field of pictures, sound or video.
+
+    Yields:
+        The local index, and the facts, or the error of a damaged field.
+    """
+    for start in range(0, len(shard), _BLOCK):
+        wanted: Sequence[int] = range(start, min(start + _BLOCK, len(shard)))
+        for nbytes in _HEAD_NBYTES:
+            asked, wanted = wanted, []
+            for index, data in _each_head(shard, asked, extension, nbytes):
+                try:  # None if it needs more bytes
+                    found: Any = read_header(extension, data, whole=len(data) < nbytes)
+                except Exception as error:  # noqa: BLE001 (the caller knows what becomes of it)
+                    found = error
+                if found is None:
+                    wanted.append(index)
+                else:
+                    yield index, found
+
+
+def _each_head(
     shard: ReadableShard, local_indexes: Sequence[int], extension: str, nbytes: int
 ) -> Iterator[tuple[int, bytes | memoryview]]:
     """Yield the first bytes of a field of several samples, with the index of each that has it."""
     memory = None if isinstance(shard, FileShard) else shard.memory
     if memory is None:
-        step = BLOCK if nbytes < sys.maxsize else _WHOLE_AT_ONCE
+        step = _BLOCK if nbytes < sys.maxsize else _WHOLE_AT_ONCE
         for start in range(0, len(local_indexes), step):
             asked = local_indexes[start : start + step]
             heads = shard.read_heads(asked, extension, nbytes)
@@ -368,7 +384,7 @@ def each_head(
         return
     found = shard.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0].tolist()
     spans = [(offset, min(size, nbytes)) for offset, size in found]
-    _announce(memory, [span for span in spans if span[0] >= 0])
+    _announce(memory, spans)
     for index, (offset, size) in zip(local_indexes, spans, strict=True):
         if offset >= 0:
             yield index, memory[offset : offset + size]
@@ -385,5 +401,6 @@ def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
     if not isinstance(mapped, mmap.mmap):  # an empty shard
         return
     read_at_random(mapped)
-    for start, stop in page_ranges(spans, max_gap_nbytes=NEAR_NBYTES):
+    there = [span for span in spans if span[0] >= 0]
+    for start, stop in page_ranges(there, max_gap_nbytes=_NEAR_NBYTES):
         read_ahead(mapped, start, stop)
