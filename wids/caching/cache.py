@@ -158,11 +158,12 @@ class ShardCache:
             if each is not None:
                 each.close()
 
-    def get(self, shard: ShardRef | str) -> Path:
+    def get(self, shard: ShardRef | str, *, stopped: Callable[[], bool] = lambda: False) -> Path:
         """Return the local file of a shard, fetching it if need be.
 
         Args:
             shard: Its entry in a spec, a path, or a URL of a supported scheme.
+            stopped: Called while bytes arrive; the download is stopped once it returns True.
 
         Returns:
             Its path. A cached file is not evicted before the next call from the same thread. A
@@ -173,8 +174,22 @@ class ShardCache:
             IntegrityError: Its size or digest differs from the promised one; nothing was kept.
             ShardFormatError: Its compressed data is damaged.
             CacheError: The folder is full, not writable or not safe.
+            StoppedError: The download was stopped.
         """
-        return self._get(ShardRef.of(shard), lambda: False)
+        shard = ShardRef.of(shard)
+        try:
+            path = self.local_path_of(shard)
+            if path is not None:
+                if not is_local(shard.url) and not path.exists():
+                    self._fetch_to(path, shard, stopped)
+                return self._local(path, shard)
+            entry = self._entry_of_remote(shard)
+            if not self._lease(entry):
+                self._download(shard, entry, stopped=stopped)
+        except CacheError as error:
+            # The disk and the folder know no URL; but which shard it was for may tell the reason.
+            raise CacheError(f"{display_url(shard.url)}: {error}") from error.__cause__
+        return entry.path
 
     def get_table(self, url: str) -> Path:
         """Return the local file of a table at a URL, fetching it if need be.
@@ -190,7 +205,7 @@ class ShardCache:
         """
         from wids.caching.download import check_table
 
-        entry = self.entry_of_url(url, _TABLE)
+        entry = self.entry_of_url(url, "table")  # a version that no shard has
         if not self._lease(entry):
             self._download(ShardRef.of(url), entry, keep_compressed=True, check=check_table)
         return entry.path
@@ -204,13 +219,13 @@ class ShardCache:
 
         Args:
             shard: As for `get`.
-            stopped: Called while bytes arrive; the download is stopped once it returns True.
+            stopped: As for `get`.
 
         Raises:
             StoppedError: The download was stopped.
             WidsError: As for `get`.
         """
-        path = self._get(ShardRef.of(shard), stopped)
+        path = self.get(shard, stopped=stopped)
         self.release()
         return path
 
@@ -296,21 +311,6 @@ class ShardCache:
         if self.localname is not None:
             return self.starting_folder.path_of(self.localname(url))
         return self.starting_folder.path_of(url) if is_local(url) else None
-
-    def _get(self, shard: ShardRef, stopped: Callable[[], bool]) -> Path:
-        try:
-            path = self.local_path_of(shard)
-            if path is not None:
-                if not is_local(shard.url) and not path.exists():
-                    self._fetch_to(path, shard, stopped)
-                return self._local(path, shard)
-            entry = self._entry_of_remote(shard)
-            if not self._lease(entry):
-                self._download(shard, entry, stopped=stopped)
-        except CacheError as error:
-            # The disk and the folder know no URL; but which shard it was for may tell the reason.
-            raise CacheError(f"{display_url(shard.url)}: {error}") from error.__cause__
-        return entry.path
 
     def sidecar_path(
         self, url: str, path: Path, suffix: str, *, renew: bool = False
@@ -538,9 +538,6 @@ class ShardCache:
                     publish(part)
                 finally:
                     part.discard()
-
-
-_TABLE = "table"  # version of entries that are no shards
 
 
 def _checked_size(cache_size: int | None) -> int | None:
