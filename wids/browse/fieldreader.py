@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local
 from wids.browse.failures import RETRY_SECONDS, Failures, message_of
 from wids.browse.keptbytes import KeptBytes
 from wids.codecs.formats import field_kind, wrapper_of
@@ -412,8 +412,7 @@ class FieldReader:
 
     def is_far(self, ref: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""
-        cache = self.dataset.cache
-        return not (cache.is_local(ref.url) or cache.holds(ref))
+        return not (is_local(ref.url) or self.dataset.cache.holds(ref))
 
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard; None if the whole shard would have to be fetched.
@@ -480,7 +479,7 @@ class FieldReader:
             self._look_from = stop if stop < len(watched) else 0
             watched = watched[start:stop]
         for shard_index in watched:
-            if self.dataset.cache.is_local(self.dataset.shards.urls[shard_index]):
+            if is_local(self.dataset.shards.urls[shard_index]):
                 self._drop_if_changed(shard_index)
 
     def _drop_if_changed(self, shard_index: int) -> None:

@@ -188,7 +188,7 @@ def _state(reader: FieldReader, ref: ShardRef) -> tuple[str, int | None]:
     # For a remote shard only the spec is used, since each row would cost a request to the server.
     if reader.is_far(ref):
         return "remote", ref.filesize
-    if not reader.dataset.cache.is_local(ref.url):
+    if not is_local(ref.url):
         return "cached", ref.filesize
     try:
         status = local_path(ref.url).stat()

@@ -132,15 +132,6 @@ class ShardCache:
             made = self.__dict__.setdefault("_made_store", store)
         return made
 
-    @staticmethod
-    def is_local(url: str) -> bool:
-        """Return whether a URL names a file of this machine.
-
-        Args:
-            url: A path or URL.
-        """
-        return is_local(url)
-
     def make_ready(self, urls: Iterable[str]) -> None:
         """Import the modules that downloads of these URLs need, before this process is forked."""
         import encodings.ascii  # noqa: F401 (of a lock's record)

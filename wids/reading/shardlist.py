@@ -33,7 +33,7 @@ from wids.base.arguments import (
     refuse_unknown,
 )
 from wids.base.memorymaps import allow_pickling_views
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.fetching.storesettings import StoreSettings
@@ -850,7 +850,7 @@ class ShardList:
 
         if not self._chooses or self.remote_choice is not None:
             return
-        far = [row for row, url in enumerate(self.shards.urls) if not self.cache.is_local(url)]
+        far = [row for row, url in enumerate(self.shards.urls) if not is_local(url)]
         sizes = self.shards.filesize[far]
         nbytes = None if (sizes == UNKNOWN).any() else int(sizes.sum())
         room = room_in_cache(self.cache.cache_dir, self.cache.cache_size)
@@ -875,7 +875,7 @@ class ShardList:
         """
         from wids.reading.prefetch import Prefetch, default_memory
 
-        near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
+        near = not self._opener.by_range or all(map(is_local, self.shards.urls))
         if near or self._overrides_getitem:
             return []
         memory = default_memory() if self._memory is None else self._memory

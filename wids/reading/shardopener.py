@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from wids.base.shardversion import Version
 from wids.base.system import num_cores, on_network
-from wids.base.urls import display_url, is_compressed_name
+from wids.base.urls import display_url, is_compressed_name, is_local
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.log import logger
 from wids.reading.tarindexes import UnusableIndexError, warn_fetched_whole
@@ -114,7 +114,7 @@ class ShardOpener:
                 shard = self._open_file(ref, packed)
             except ShardFormatError as error:
                 if not self.cache.discard(ref):  # as it answers the second time
-                    if self.cache.is_local(ref.url):
+                    if is_local(ref.url):
                         raise
                     twice = "fetched twice, damaged each time; the last time: " if found else ""
                     raise ShardFormatError(f"{shown}: {twice}{error}") from error
@@ -152,7 +152,7 @@ class ShardOpener:
                 # without working locks. The path then has another file or none.
                 attempts += 1
                 there = before is not None and _identity(path) == before
-                if there or self.cache.is_local(url) or attempts == _ATTEMPTS:
+                if there or is_local(url) or attempts == _ATTEMPTS:
                     raise
                 logger.info("%s: removed before it was opened; fetching it again", path)
             finally:
@@ -161,7 +161,7 @@ class ShardOpener:
     def is_near(self, ref: ShardRef) -> bool:
         """Return whether samples of a shard can be read without fetching it whole."""
         url = ref.url
-        return self.cache.is_local(url) or self.by_range or self.cache.holds(ref)
+        return is_local(url) or self.by_range or self.cache.holds(ref)
 
     def _open_by_range(
         self, ref: ShardRef, packed: TarIndex | None, require: Callable[[Version], None]
@@ -173,7 +173,7 @@ class ShardOpener:
 
         url, cache, warnings = ref.url, self.cache, self.indexes.warnings
         # A local copy need not be fetched again.
-        if cache.is_local(url) or cache.holds(ref):
+        if is_local(url) or cache.holds(ref):
             return None
         try:
             index = self.indexes.of_remote(ref) if packed is None else packed
@@ -225,7 +225,7 @@ class ShardOpener:
         from wids.base.threads import DaemonThreadPool
 
         cache, indexes = self.cache, self.indexes
-        far = [shard for shard in shards if not cache.is_local(shard.url)]
+        far = [shard for shard in shards if not is_local(shard.url)]
         nbytes = sum(shard.filesize or 0 for shard in far)
         size = f", {format_nbytes(nbytes)}" if nbytes else ""
         logger.info(
@@ -242,7 +242,7 @@ class ShardOpener:
 
         def count_one(ref: ShardRef) -> int:
             url, index = ref.url, None
-            local = cache.is_local(url)
+            local = is_local(url)
             try:
                 if local and cache.localname is None and not is_compressed_name(url):
                     # A sidecar is read in half of the time in which its shard is opened.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wids.base.urls import display_url, scheme_of
+from wids.base.urls import display_url, is_local, scheme_of
 from wids.base.warn import WarningsOnce
 from wids.errors import FetchError, ShardChangedError, ShardFormatError
 
@@ -110,7 +110,7 @@ class TarIndexes:
         from wids.tar.tarindex import TarIndex, no_room_needed
 
         url, cache = ref.url, self.cache
-        if packed is not None and cache.is_local(url):
+        if packed is not None and is_local(url):
             shown = display_url(url)
             try:
                 if packed.belongs_to(path) and not packed.hides_archive(path):
