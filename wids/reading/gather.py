@@ -101,14 +101,10 @@ class Gathering:
         """The shards of the batch, with the ascending local indexes in each."""
         return self._open_groups() if self._kept is None else self._kept
 
-    def shard_samples(self) -> Iterator[ShardSamples]:
-        """Yield the shards of the batch, with the local indexes in each."""
-        for opened, local_indexes in self._groups:
-            yield opened, local_indexes.tolist()
-
     def announced(self, fields: Collection[str] | None) -> AbstractContextManager[None]:
         """Context in which the kernel reads fields (None: all) ahead if that is faster."""
-        return self._announcer.batch(self.shard_samples(), fields)
+        samples = ((opened, local_indexes.tolist()) for opened, local_indexes in self._groups)
+        return self._announcer.batch(samples, fields)
 
     def samples(self) -> Iterator[tuple[int, OpenShard, int]]:
         """Yield `(slot in the batch, open shard, local index)` in the order of storage.
