@@ -21,7 +21,6 @@ from wids.fetching.transport import (
     AnsweredError,
     ChangedError,
     DeniedError,
-    FetchPolicy,
     RangesNotServedError,
     ServerBusyError,
     SlowServerError,
@@ -228,10 +227,9 @@ def _check_status(response: Response, url: str, *, ranged: bool) -> None:
         return
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and ranged:
         raise ChangedError("the server says that the file ends before the range")
-    message = f"{display_url(url)}: HTTP status {status} {response.reason or ''}".rstrip()
+    said = f"HTTP status {status} {response.reason or ''}".rstrip()
     if status in _WORTH_ANOTHER_TRY:
         wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
-        said = f"HTTP status {status} {response.reason or ''}".rstrip()
         limited = status == HTTPStatus.TOO_MANY_REQUESTS or wait is not None
         raise ServerBusyError(said, wait, crowded=status in _CROWDED, limited=limited)
     hint = {
@@ -240,7 +238,7 @@ def _check_status(response: Response, url: str, *, ranged: bool) -> None:
         404: "; check the URL and the spec's base",
     }.get(status, "")
     kind = {401: DeniedError, 403: DeniedError, 404: AbsentError, 410: AbsentError}
-    raise kind.get(status, FetchError)(message + hint)
+    raise kind.get(status, FetchError)(f"{display_url(url)}: {said}{hint}")
 
 
 def _body(response: Response) -> Iterator[bytes]:
