@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetShards", "ShardVersions", "warn_of_doubtful"]
 
-_MOST_FAR = 64  # tar indexes of shards that are not fetched in memory
+_MOST_UNFETCHED = 64  # tar indexes of shards that are not fetched in memory
 _NBYTES = 8  # of the digest of a tar index, as text of twice as many digits in `Version`
 # Of an archive without members: two blocks of zeros, or as many as GNU tar writes. With less than a
 # block, it is compressed or a file of nothing.
@@ -179,7 +179,7 @@ class DatasetShards(OpenShards):
         self.versions = versions
         self._files: list[str | None] | None = None  # paths of local shards
         # Tar indexes of shards that are not fetched; None for one without.
-        self._far: dict[int, TarIndex | None] = {}
+        self._unfetched: dict[int, TarIndex | None] = {}
         # Shards by range, also those not open any more whose samples a `Prefetch` holds.
         self._lent: WeakValueDictionary[int, ReadableShard] = WeakValueDictionary()
 
@@ -214,7 +214,7 @@ class DatasetShards(OpenShards):
             return False
         self.drop(lambda each: each is opened)
         self._lent.pop(number, None)
-        self._far.pop(number, None)
+        self._unfetched.pop(number, None)
         self.versions.forget(number)
         return True
 
@@ -252,14 +252,14 @@ class DatasetShards(OpenShards):
 
     def index(self, number: int) -> TarIndex:
         """Return the tar index of a shard, from which keys are read; no shard is fetched for it."""
-        far = self._far_index(number)
-        return self._index_of(number, self.use(number)) if far is None else far
+        unfetched = self._unfetched_index(number)
+        return self._index_of(number, self.use(number)) if unfetched is None else unfetched
 
     def index_unkept(self, number: int) -> tuple[TarIndex, OpenShard | None]:
         """Return the tar index of a shard as `index`, and the shard if it was opened for that."""
-        far = self._far_index(number)
-        if far is not None:
-            return far, None
+        unfetched = self._unfetched_index(number)
+        if unfetched is not None:
+            return unfetched, None
         opened = self.open_unkept(number)
         return self._index_of(number, opened), opened
 
@@ -268,7 +268,7 @@ class DatasetShards(OpenShards):
         self.versions.require(number, Version.of_index(index.digest))
         return index
 
-    def _far_index(self, number: int) -> TarIndex | None:
+    def _unfetched_index(self, number: int) -> TarIndex | None:
         """Return the tar index, in a pack or a sidecar, of a shard that is not fetched yet.
 
         None for a shard that can be opened without fetching it, or that has no such index.
@@ -276,16 +276,17 @@ class DatasetShards(OpenShards):
         opener, ref = self._opener, self.table[number]
         if number in self.by_number or opener.is_near(ref):
             return None
-        if number not in self._far:
-            while len(self._far) >= _MOST_FAR:
-                self._far.pop(next(iter(self._far)), None)  # another thread may have removed it
+        if number not in self._unfetched:
+            while len(self._unfetched) >= _MOST_UNFETCHED:
+                # Another thread may have removed it.
+                self._unfetched.pop(next(iter(self._unfetched)), None)
 
             # Not a warning: a dataset that does not read by range was opened to fetch its shards.
             def report(error: UnusableIndexError) -> None:
                 logger.info("%s: is fetched for its keys: %s", display_url(ref.url), error)
 
-            self._far[number] = opener.indexes.of_unfetched(ref, report)
-        index = self._far.get(number)
+            self._unfetched[number] = opener.indexes.of_unfetched(ref, report)
+        index = self._unfetched.get(number)
         if index is None or index.num_samples != ref.nsamples:
             return None
         # If the shard is fetched later, it is compared with the index that gave the keys.

@@ -1,4 +1,4 @@
-"""Prefetching: threads of the main process fetch the next shards of a sampler, in order.
+"""Fetching ahead: threads of the main process fetch the next whole shards of a sampler, in order.
 
 The sampler is in the main process, whatever the number of workers, so the main process knows the
 next shards and fetches them. Workers find the shards in the cache folder. Each rank on a machine

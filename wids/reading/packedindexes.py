@@ -50,18 +50,18 @@ class PackedIndexes:
             self._packs[pack.location] = (pack, names_in(pack))
 
     def keys_of(
-        self, shards: ShardTable, packed: str, rules: IndexRules, warnings: WarningsOnce
+        self, shards: ShardTable, location: str, rules: IndexRules, warnings: WarningsOnce
     ) -> PackedKeys | None:
         """Return the key table of a dataset; None if no pack has a usable one.
 
         Args:
             shards: The shards of the dataset.
-            packed: Their `pack`, which is not None.
+            location: Their `pack`, which is not None.
             rules: How their members are grouped into samples.
             warnings: Issues a warning for each pack that cannot be used.
         """
         try:
-            pack, _ = self._opened(packed)
+            pack, _ = self._opened(location)
             # The indexes in the table are those of the samples as they were packed.
             if rules_of(pack.directory.spec, pack.location) != rules:
                 return None
@@ -76,7 +76,7 @@ class PackedIndexes:
             )
         except (WidsError, OSError) as raised:
             error = raised
-        named = display_url(packed)
+        named = display_url(location)
         warnings.warn(
             f"keys of {named}",
             f"{named}: the keys in this pack cannot be used, and are read from all shards "
@@ -84,29 +84,29 @@ class PackedIndexes:
         )
         return None
 
-    def find(self, ref: ShardRef, packed: str, warnings: WarningsOnce) -> TarIndex | None:
+    def find(self, ref: ShardRef, place: str, warnings: WarningsOnce) -> TarIndex | None:
         """Return the tar index of a shard; None if no pack has a usable one.
 
         It is compared with the entry of the shard, and not with the shard itself.
 
         Args:
             ref: The entry.
-            packed: Its `pack`, which is not None.
+            place: Its `pack`, which is not None.
             warnings: Issues a warning for each pack that cannot be used.
         """
         try:
-            pack, location, row = self._row_of(ref, packed)
+            pack, location, row = self._row_of(ref, place)
             index = self._read(pack, location, row)
             if index is not None and not is_of(ref, index):
                 raise ShardFormatError(
-                    f"{display_url(packed)}: expected {ref.nsamples} samples in {ref.filesize} "
+                    f"{display_url(place)}: expected {ref.nsamples} samples in {ref.filesize} "
                     f"bytes as the spec says, found {index.num_samples} in {index.source.nbytes}; "
                     "pack the dataset again (`wids export`)"
                 )
         except (WidsError, OSError) as error:
             if isinstance(error, CacheError):
                 raise
-            named = display_url(packed.partition("#")[0])
+            named = display_url(place.partition("#")[0])
             warnings.warn(
                 f"pack {named}",
                 f"{display_url(ref.url)}: the pack {named} cannot be used for this shard, nor "
@@ -126,17 +126,17 @@ class PackedIndexes:
         pack, _, row = self._row_of(ref, ref.pack)
         return pack.index_digest(row) if pack.has_index(row) else None
 
-    def _row_of(self, ref: ShardRef, packed: str) -> tuple[Pack, str, int]:
+    def _row_of(self, ref: ShardRef, place: str) -> tuple[Pack, str, int]:
         """Return the pack that a shard names, its location, and the row of the shard in it.
 
         Args:
             ref: The shard.
-            packed: Its `pack`, which is not None.
+            place: Its `pack`, which is not None.
         """
-        found = _ROW.fullmatch(packed)
+        found = _ROW.fullmatch(place)
         if found is None:
             raise ShardFormatError(
-                f"{display_url(packed)}: expected the location of a pack, '#' and a number"
+                f"{display_url(place)}: expected the location of a pack, '#' and a number"
             )
         location, row = found[1], int(found[2])
         pack, names = self._opened(location)
@@ -146,7 +146,7 @@ class PackedIndexes:
         if name != expected:
             shown = None if name is None else display_url(name)
             raise ShardFormatError(
-                f"{display_url(packed)}: expected the shard {display_url(expected)!r} there, found "
+                f"{display_url(place)}: expected the shard {display_url(expected)!r} there, found "
                 f"{shown!r}; "
                 "pack the dataset again (`wids export`)"
             )
