@@ -40,6 +40,7 @@ from wids.fetching.transport import (
     ServerBusyError,
     Sink,
     Source,
+    StoppedError,
     is_unreachable,
 )
 from wids.log import logger
@@ -535,7 +536,7 @@ class _Call:
         def check_wanted() -> None:
             self._check_stopped()
             if ended.is_set():
-                raise FetchError(f"{display_url(self._url)}: stopped, since it is no longer needed")
+                raise StoppedError(display_url(self._url))
 
         wanted = _Call(self._client, self._url, check_wanted)
         try:
@@ -555,7 +556,7 @@ class _Call:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
-        with self._begun(part, start, in_segments) as stream:
+        with self._first_response(part, start, in_segments) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
             if stream.start != start or (known and not stream.version.continues(part.version)):
                 part.restart()
@@ -590,7 +591,7 @@ class _Call:
             raise ConnectionError(f"{part.nbytes} of {stream.version.nbytes} bytes came")
         return stream
 
-    def _begun(self, part: PartFile, start: int, in_segments: bool) -> Stream:
+    def _first_response(self, part: PartFile, start: int, in_segments: bool) -> Stream:
         """Request a file from `start` on, or only its next bytes if segments may follow them."""
         validator = part.version.validator
         if in_segments:
