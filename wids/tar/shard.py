@@ -141,7 +141,7 @@ class ReadableShard(Protocol):
 
     @property
     def memory(self) -> memoryview | None:
-        """All bytes of the shard if they are mapped, else None."""
+        """All bytes of the shard, mapped; None for one that is read by range."""
         return None
 
     def announce(
