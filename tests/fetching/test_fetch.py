@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
-from wids.fetching.responses import FileVersion, coalesce
+from wids.fetching.responses import OneVersion, coalesce
 
 
 @pytest.fixture
@@ -449,7 +449,7 @@ def test_no_header_of_one_range_is_sent_with_another(
 ) -> None:
     """A condition belongs to one request: another, without one, gives the file as it is now."""
     url = shard_server.put("a.tar", SHARD)
-    version = FileVersion()
+    version = OneVersion()
     for start in range(3):
         fetcher.read_ranges(url, [(start, 9)], version=version)
     assert "If-Range" in shard_server.requests[-1].headers

@@ -15,7 +15,7 @@ from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, ShardChangedError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.fetching.responses import FileVersion
+from wids.fetching.responses import OneVersion
 
 pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -47,14 +47,14 @@ def test_an_object_is_fetched_and_checked(
 
 def test_ranges_are_of_one_version_of_an_object(bucket: Any) -> None:
     """An object that is replaced between two requests raises an error."""
-    url, version = bucket("a.tar", SHARD), FileVersion(len(SHARD))
+    url, version = bucket("a.tar", SHARD), OneVersion(len(SHARD))
     fetcher = Fetcher(QUICK)
     assert fetcher.read_ranges(url, [(5, 10)], version=version) == [SHARD[5:10]]
     bucket("a.tar", SHARD[::-1])
     with pytest.raises(ShardChangedError, match=r"s3://shards/a\.tar: the file was replaced"):
         fetcher.read_ranges(url, [(5, 10)], version=version)
     with pytest.raises(ShardChangedError, match="expected a file of 7 bytes"):
-        fetcher.read_ranges(url, [(5, 7)], version=FileVersion(7))
+        fetcher.read_ranges(url, [(5, 7)], version=OneVersion(7))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
 from wids.fetching.pipe import PipeSource
 from wids.fetching.requestturns import RequestTurns
 from wids.fetching.responses import (
-    FileVersion,
+    OneVersion,
     check_range,
     coalesce,
     read_bounded,
@@ -265,7 +265,7 @@ class Fetcher:
         ranges: Sequence[tuple[int, int]],
         *,
         max_gap_nbytes: int = 16 << 10,
-        version: FileVersion | None = None,
+        version: OneVersion | None = None,
     ) -> list[bytes]:
         """Return byte ranges of one version of a file, in a few concurrent requests.
 
@@ -288,7 +288,7 @@ class Fetcher:
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         found = [b""] * len(ranges)
-        with _Call(self._client, url).requesting(version or FileVersion()) as request:
+        with _Call(self._client, url).requesting(version or OneVersion()) as request:
             bodies = [request(span.start, span.stop) for span in spans]
             for span, body in zip(spans, bodies, strict=True):
                 data = result_of(body)
@@ -303,7 +303,7 @@ class Fetcher:
         start: int,
         stop: int,
         *,
-        version: FileVersion,
+        version: OneVersion,
         check_stopped: Callable[[], None] = lambda: None,
     ) -> bytearray:
         """Return the bytes `[start, stop)` of one version of a file, by one request.
@@ -491,7 +491,7 @@ class _Call:
             stack.callback(stream.close)
             return replace(stream, close=stack.pop_all().close)
 
-    def read_range(self, version: FileVersion, start: int, stop: int) -> bytearray:
+    def read_range(self, version: OneVersion, start: int, stop: int) -> bytearray:
         """Return the bytes `[start, stop)`, as `Fetcher.read_range` does."""
         self.check()
         url = self._url
@@ -526,7 +526,7 @@ class _Call:
         return data
 
     @contextmanager
-    def requesting(self, version: FileVersion) -> Iterator[Callable[[int, int], Future[bytearray]]]:
+    def requesting(self, version: OneVersion) -> Iterator[Callable[[int, int], Future[bytearray]]]:
         """Context with a function that requests a range in another thread.
 
         What has not come at the end of the context is dropped.
@@ -619,7 +619,7 @@ class _Call:
             first: What the first response says of the file, such as its size.
             start: First byte.
         """
-        size, policy, version = first.nbytes or 0, self._client.policy, FileVersion()
+        size, policy, version = first.nbytes or 0, self._client.policy, OneVersion()
         version.check(self._url, first)
         coming: deque[Future[bytearray]] = deque()
         with self.requesting(version) as request:

@@ -10,7 +10,7 @@ from wids.base.hashing import RunningDigests
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import display_url
 from wids.errors import FetchError
-from wids.fetching.responses import FileVersion
+from wids.fetching.responses import OneVersion
 from wids.fetching.transport import RangesNotServedError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RemoteReader:
     ) -> None:
         self._url = url
         self._fetcher = fetcher
-        self._version = FileVersion()
+        self._version = OneVersion()
         self.nbytes_read = 0
         self._lock = threading.Lock()  # of the two that several threads change
         self._units: dict[int, bytes] = {}

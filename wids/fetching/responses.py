@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wids.fetching.transport import Stream
 
 __all__ = [
-    "FileVersion",
+    "OneVersion",
     "Span",
     "check_range",
     "coalesce",
@@ -88,8 +88,8 @@ def cut(start: int, stop: int, nbytes: int) -> list[tuple[int, int]]:
     return [(first, min(first + nbytes, stop)) for first in range(start, stop, nbytes)]
 
 
-class FileVersion:
-    """The version of a remote file that all responses must come from, set by the first one.
+class OneVersion:
+    """The one version of a remote file that all responses must come from, set by the first one.
 
     Threads may share it.
 

@@ -17,7 +17,7 @@ from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import PACKS_FOLDER, check_folder, choose_folder
 from wids.errors import FetchError, ShardFormatError
 from wids.fetching.fetch import Fetcher
-from wids.fetching.responses import FileVersion, cut
+from wids.fetching.responses import OneVersion, cut
 from wids.log import logger
 from wids.pack.packformat import (
     DIGEST_NBYTES,
@@ -74,7 +74,7 @@ class _Ranged:
 
     url: str
     fetcher: Fetcher
-    version: FileVersion
+    version: OneVersion
     status: os.stat_result | None = None
 
     def read(self, start: int, stop: int) -> memoryview:
@@ -310,7 +310,7 @@ def _open_local(path: Path) -> Pack:
 
 
 def _open_remote(url: str, cache_dir: Path, fetcher: Fetcher) -> Pack:
-    content = _Ranged(url, fetcher, FileVersion())
+    content = _Ranged(url, fetcher, OneVersion())
     header = parse_header(bytes(content.read(0, HEADER_NBYTES)), url)
     served = content.version.known.nbytes
     if served not in {None, header.nbytes}:

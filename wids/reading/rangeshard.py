@@ -11,7 +11,7 @@ from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce
 from wids.errors import ShardChangedError, ShardFormatError
-from wids.fetching.responses import FileVersion
+from wids.fetching.responses import OneVersion
 from wids.fetching.transport import RangesNotServedError
 from wids.reading.fieldheaders import FieldProof, Piece, UnprovenFieldError
 from wids.reading.tarindexes import warn_fetched_whole
@@ -143,7 +143,7 @@ class RangeShard(ReadableShard):
         self._served = False  # whether bytes were returned, of the required version
         self._changed = False
         self.index = index
-        self.file_version = FileVersion(index.source.nbytes)
+        self.file_version = OneVersion(index.source.nbytes)
         self.prefetched: dict[tuple[object, frozenset[str] | None], dict[int, HeldSample]] = {}
         self._proof = FieldProof(url, index)
         # Samples whose headers match the index, and fields, by local index and extension, whose

@@ -185,7 +185,7 @@ class TarIndexes:
             FetchError: The server does not respond.
             CacheError: The cache folder cannot be used.
         """
-        from wids.fetching.responses import FileVersion
+        from wids.fetching.responses import OneVersion
 
         cache = self.cache
         if (packed := self.packed(ref)) is not None:
@@ -199,7 +199,7 @@ class TarIndexes:
             report(error)
             return None
         if ref.filesize is None:
-            version = FileVersion(index.source.nbytes)
+            version = OneVersion(index.source.nbytes)
             try:  # an error if the server says another size, or none
                 cache.fetcher.read_ranges(ref.url, [(0, 1)], version=version)
             except FetchError as error:
