@@ -95,8 +95,11 @@ def test_the_bound_on_connections_is_that_of_all_threads(
         found = list(pool.map(lambda _: patient.read_ranges(url, ranges), range(6)))
     assert found == [patient.read_ranges(url, ranges)] * 6
     assert 4 < shard_server.connections <= 8
+    threads = [thread for thread in threading.enumerate() if thread.name == "wids-ranges"]
     patient.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "wids-ranges"]
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
     assert patient.read_ranges(url, ranges[:1]) == found[0][:1]
     patient.close()
 
