@@ -99,6 +99,7 @@ def test_a_run_goes_on_with_other_ranks(case, runs):
 def test_a_run_goes_on_in_any_of_several_pools(plan, monkeypatch):
     """Other ranks finish a pool and read the later ones; fewer batches than ranks come again."""
     monkeypatch.setattr("wids.ordering.batchsampler._POOL", 100)
+    monkeypatch.setattr("wids.ordering.batchsampler._AT_ONCE", 2)
 
     def make(rank, ranks, state=None, **options):
         batches = BatchSampler(DistributedShardSampler(DATA, ranks, rank, **options), **plan)
