@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +24,11 @@ from wids.base.urls import (
 )
 from wids.caching.cachefolder import (
     JOINS_FOLDER,
+    KEPT_JOINS,
+    KEPT_PACKS,
+    KEPT_SPECS,
+    PACKS_FOLDER,
+    SPECS_FOLDER,
     Entry,
     check_folder,
     choose_folder,
@@ -355,7 +360,11 @@ class ShardCache:
         Args:
             nbytes: Size of the sidecar.
         """
-        return self._store.room_for_file(nbytes)
+        if self.cache_size is None:
+            return nullcontext()
+        from wids.caching.eviction import room_for_file
+
+        return room_for_file(self.cache_dir, self.cache_size, nbytes)
 
     def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
         """Return the path of a file derived from a shard, such as a column of it.
@@ -401,7 +410,9 @@ class ShardCache:
 
     def shards(self) -> list[CachedShard]:
         """Return the shards in the folder, of all datasets, the least recently used first."""
-        return self._store.shards()
+        from wids.caching.eviction import list_shards
+
+        return list_shards(self.cache_dir)
 
     def verify(self) -> list[CachedShard]:
         """Read every cached shard again and remove those that are damaged.
@@ -409,7 +420,10 @@ class ShardCache:
         Returns:
             The removed shards; their next use downloads them again.
         """
-        return self._store.verify()
+        from wids.caching.eviction import evict
+
+        damaged = [shard for shard in self.shards() if not shard.is_whole()]
+        return [shard for shard in damaged if evict(shard)]
 
     def trim(self, max_nbytes: int) -> int:
         """Evict shards until the cache has at most `max_nbytes`; remove leftovers of crashes.
@@ -420,11 +434,31 @@ class ShardCache:
         Returns:
             Bytes above the bound that remain, in shards that are pinned or being opened.
         """
-        return self._store.trim(max_nbytes)
+        from wids.caching.eviction import shrink, sweep
+
+        if not self.cache_dir.is_dir():
+            return 0
+        sweep(self.cache_dir)
+        return shrink(self.cache_dir, max_nbytes)
 
     def clear(self) -> None:
-        """Remove all shards, pinned ones too, the kept specs, and leftovers of crashes."""
-        self._store.clear()
+        """Remove all shards, pinned ones too, kept specs, packs and joins, leftovers of crashes."""
+        from wids.caching.eviction import evict, sweep
+
+        for shard in self.shards():
+            evict(shard)
+        if self.cache_dir.is_dir():
+            sweep(self.cache_dir, max_age_seconds=0)
+        # A dataset parses its spec again if the kept one is gone. Other files stay: a user whose
+        # cache is a data folder may have a folder of that name in it.
+        for folder, names in (
+            (SPECS_FOLDER, KEPT_SPECS),
+            (JOINS_FOLDER, KEPT_JOINS),
+            (PACKS_FOLDER, KEPT_PACKS),
+        ):
+            for path in (self.cache_dir / folder).glob(names):
+                with suppress(OSError):  # removed by another
+                    path.unlink()
 
     def _local(self, path: Path, shard: ShardRef) -> Path:
         try:

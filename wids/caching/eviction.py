@@ -88,7 +88,9 @@ class CachedShard:
 
 
 def list_shards(folder: Path) -> list[CachedShard]:
-    """Return the shards in a cache folder, the least recently used first."""
+    """Return the shards in a cache folder, the least recently used first; none if it is missing."""
+    if not folder.is_dir():
+        return []
     groups: dict[str, CachedShard] = {}
     for path, status in _files(folder):
         match = _FILE.match(path.name)

@@ -16,7 +16,7 @@ import shutil
 import stat
 import sys
 import threading
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,7 @@ from wids.base.hashing import hash_file
 from wids.base.system import boot_id, flush_to_disk, lock_shared, unlock
 from wids.base.urls import display_url, without_secrets
 from wids.caching import eviction
-from wids.caching.cachefolder import (
-    JOINS_FOLDER,
-    KEPT_JOINS,
-    KEPT_PACKS,
-    KEPT_SPECS,
-    PACKS_FOLDER,
-    SPECS_FOLDER,
-    Entry,
-    Record,
-    check_folder,
-    open_cached,
-)
+from wids.caching.cachefolder import Entry, Record, check_folder, open_cached
 from wids.errors import CacheError, WidsError
 from wids.fetching.partfile import no_space
 from wids.log import logger
@@ -247,7 +236,7 @@ class Store:
         with suppress(OSError):
             if promised and hash_file(entry.path, promised) == promised:
                 return False
-        found = [shard for shard in self.shards() if shard.path == entry.path]
+        found = [shard for shard in eviction.list_shards(self.folder) if shard.path == entry.path]
         # Damaged compressed data is not kept. With a digest, it is that of the source.
         if not found:
             return not promised
@@ -281,45 +270,6 @@ class Store:
         if excess:
             logger.debug("%s: temporarily %d bytes over cache_size", self.folder, excess)
         return eviction.room_for(part.nbytes)
-
-    def room_for_file(self, nbytes: int) -> AbstractContextManager[None]:
-        """Return a context in which a small file can be written to the folder, within the bound."""
-        if self._max_nbytes is None:
-            return nullcontext()
-        return eviction.room_for_file(self.folder, self._max_nbytes, nbytes)
-
-    def shards(self) -> list[eviction.CachedShard]:
-        """Return the shards in the folder, the least recently used first."""
-        return eviction.list_shards(self.folder) if self.folder.is_dir() else []
-
-    def verify(self) -> list[eviction.CachedShard]:
-        """Read every shard again, and remove and return the damaged ones."""
-        damaged = [shard for shard in self.shards() if not shard.is_whole()]
-        return [shard for shard in damaged if eviction.evict(shard)]
-
-    def trim(self, max_nbytes: int) -> int:
-        """Evict shards until at most `max_nbytes` are left; return the bytes above that."""
-        if not self.folder.is_dir():
-            return 0
-        eviction.sweep(self.folder)
-        return eviction.shrink(self.folder, max_nbytes)
-
-    def clear(self) -> None:
-        """Remove all shards, pinned ones too, kept specs, packs and joins, leftovers of crashes."""
-        for shard in self.shards():
-            eviction.evict(shard)
-        if self.folder.is_dir():
-            eviction.sweep(self.folder, max_age_seconds=0)
-        # A dataset parses its spec again if the kept one is gone. Other files stay: a user whose
-        # cache is a data folder may have a folder of that name in it.
-        for folder, names in (
-            (SPECS_FOLDER, KEPT_SPECS),
-            (JOINS_FOLDER, KEPT_JOINS),
-            (PACKS_FOLDER, KEPT_PACKS),
-        ):
-            for path in (self.folder / folder).glob(names):
-                with suppress(OSError):  # removed by another
-                    path.unlink()
 
 
 class _Lease:
