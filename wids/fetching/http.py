@@ -165,8 +165,8 @@ def _stream_of(response: Response, url: str, if_range: str | None) -> Stream:
     compressed = url.partition("?")[0].lower().endswith((".gz", ".tgz", ".zst"))
     decode = encoding.lower() != "identity" and not compressed
     known = _LENGTH.fullmatch(length) is not None
-    start, size = 0, int(length) if known and not chunked and not decode else None
-    stop = None
+    start, stop = 0, None
+    size = int(length) if known and not chunked and not decode else None
     # For If-Range, by RFC 9110, section 13.1.5: a strong ETag, else the date. A weak one, such as
     # `W/"a"`, means that two files are equivalent, not that their bytes are equal.
     validator = etag if etag.startswith('"') else headers.get("Last-Modified") or None
