@@ -230,15 +230,9 @@ class ColumnReader:
     @cached_property
     def _name(self) -> str | None:
         """Name of the decoder for stored columns; None if its columns must not be stored."""
-        on_error, name = self.decoder.on_error, self.decoder_name
+        decode = partial(read_header, self.extension) if self._asks_header else self._decode
+        on_error, name = self.decoder.on_error, _name_decoder(decode)
         return f"{name}, {on_error}" if name and isinstance(on_error, str) else None
-
-    @property
-    def decoder_name(self) -> str | None:
-        """Name of the decoder alone; None for a function of the user."""
-        return name_decoder(
-            partial(read_header, self.extension) if self._asks_header else self._decode
-        )
 
     @cached_property
     def _decode(self) -> Decoder:
@@ -274,7 +268,7 @@ def _as_bytes(data: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
-def name_decoder(decode: Decoder) -> str | None:
+def _name_decoder(decode: Decoder) -> str | None:
     """Return a name for a decoder and its settings; decoders with equal names give equal values.
 
     Returns:
@@ -284,7 +278,7 @@ def name_decoder(decode: Decoder) -> str | None:
         return repr(decode) if type(decode.size) in _STEADY_FRAMINGS else None
     if isinstance(decode, partial):
         parts = [decode.func, *decode.args]
-        names = [name_decoder(part) if callable(part) else repr(part) for part in parts]
+        names = [_name_decoder(part) if callable(part) else repr(part) for part in parts]
         known = [name for name in names if name is not None]
         settings = [f"{name}={value!r}" for name, value in sorted(decode.keywords.items())]
         return f"({', '.join(known + settings)})" if len(known) == len(names) else None
