@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.browsing import Browsing, Command, browsing
+from helpers.browsing import Browsing, Command, Serve, browsing
 from helpers.downloads import PATIENT
 from helpers.pictures import draw, plain, save
 from helpers.server import Faults, ShardServer
@@ -255,7 +255,7 @@ def test_a_thumbnail_is_small_and_drawn_anew(served: Browsing):
     assert again.content == response.content
 
 
-def test_a_jpeg_that_was_cut_is_drawn_as_far_as_it_goes(tmp_path: Path):
+def test_a_jpeg_that_was_cut_is_drawn_as_far_as_it_goes(serve: Serve):
     """Its upper part is that of the whole one, the rest is grey, and its facts say so."""
     whole = save(draw(300, 200), "JPEG")
     samples = [
@@ -263,19 +263,19 @@ def test_a_jpeg_that_was_cut_is_drawn_as_far_as_it_goes(tmp_path: Path):
         {"__key__": "b", ".jpg": whole[: len(whole) * 2 // 3]},
         {"__key__": "c", ".jpg": whole[:100]},
     ]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+    server = serve(samples)
 
-        def drawn(number: int) -> Any:
-            (field,) = server.ask("sample", i=number)["fields"]
-            return field if field["error"] or field["picture"] else None  # it is drawn later
+    def drawn(number: int) -> Any:
+        (field,) = server.ask("sample", i=number)["fields"]
+        return field if field["error"] or field["picture"] else None  # it is drawn later
 
-        assert all(eventually(lambda n=n: drawn(n)) for n in range(3))
-        assert [drawn(n)["error"] is None for n in range(3)] == [True, True, False]
-        assert [drawn(n)["picture"]["is_cut"] for n in range(2)] == [False, True]
-        first, second = (
-            np.asarray(Image.open(io.BytesIO(server.get("thumb", i=n, f=0, s=320).content)))
-            for n in range(2)
-        )
+    assert all(eventually(lambda n=n: drawn(n)) for n in range(3))
+    assert [drawn(n)["error"] is None for n in range(3)] == [True, True, False]
+    assert [drawn(n)["picture"]["is_cut"] for n in range(2)] == [False, True]
+    first, second = (
+        np.asarray(Image.open(io.BytesIO(server.get("thumb", i=n, f=0, s=320).content)))
+        for n in range(2)
+    )
     assert (first[:40] == second[:40]).all()
     assert (first[-8:] != second[-8:]).any()
 
@@ -401,16 +401,15 @@ def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
         assert page["total"] == sum(sample[".cls"] == "1" for sample in samples_of(0))
 
 
-def test_an_empty_dataset_is_shown(tmp_path: Path):
+def test_an_empty_dataset_is_shown(serve: Serve):
     """An empty dataset is shown without an error."""
-    path = write_shard(tmp_path / "empty.tar", [])
-    with browsing([(str(path), 0)]) as server:
-        assert server.ask("dataset")["num_samples"] == 0
-        for order in ("stored", "shuffled", "shards", "chunks"):
-            assert server.ask("page", order=order)["tiles"] == []
-        assert server.search("a")["hits"] == []
-        assert server.ask_until_finished("overview")["fields"] == []
-        assert server.get("api/sample", i=0).status_code == 404
+    server = serve([])
+    assert server.ask("dataset")["num_samples"] == 0
+    for order in ("stored", "shuffled", "shards", "chunks"):
+        assert server.ask("page", order=order)["tiles"] == []
+    assert server.search("a")["hits"] == []
+    assert server.ask_until_finished("overview")["fields"] == []
+    assert server.get("api/sample", i=0).status_code == 404
 
 
 def serve_remotely(folder: Path, shard_server: Any, *, sidecars: bool = True) -> list[Any]:
@@ -575,7 +574,7 @@ def test_many_ask_at_once(served: Browsing):
         assert all(pool.map(ask, range(60)))
 
 
-def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
+def test_a_tile_without_a_picture_says_what_there_is(serve: Serve):
     """A tile without a picture shows type and shape, an error, or text that is not compressed."""
     samples = [
         {"__key__": "a", ".npy": npy(np.arange(9, dtype=np.int16))},
@@ -585,9 +584,8 @@ def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
         {"__key__": "e", ".txt": "two\n words"},
         {"__key__": "f", ".npy": npy(np.zeros(50_000, np.float32))},
     ]
-    path = write_shard(tmp_path / "a.tar", samples)
-    with browsing([(str(path), 6)]) as server:
-        tiles = server.ask("page")["tiles"]
+    server = serve(samples)
+    tiles = server.ask("page")["tiles"]
     assert [tile["picture"] for tile in tiles] == [None, None, 0, 1, None, None]
     assert [tile["kind"] for tile in tiles] == ["array"] * 3 + ["audio", "text", "array"]
     assert [tile.get("caption") for tile in tiles] == [
@@ -694,16 +692,13 @@ def test_the_first_answer_after_a_shard_was_replaced_is_of_the_new_one(tmp_path:
             assert found == [n for n in range(60) if (n + shift) % 3 == 1]
 
 
-def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
+def test_a_sample_of_very_many_fields_comes_in_pieces(serve: Serve):
     """Very many fields come in several responses, each field once under its number."""
     fields = {f".f{number:03d}": f"{number}" for number in range(450)}
-    path = write_shard(
-        tmp_path / "a.tar", [{"__key__": "a", **fields}, {"__key__": "b", ".f449": ""}]
-    )
-    with browsing([(str(path), 2)]) as server:
-        pieces = [server.ask("sample", i=0, **{"from": start}) for start in (0, 200, 400, 600)]
-        statistics = server.ask_until_finished("overview")
-        whole = server.get("raw", i=0, f=449).content
+    server = serve([{"__key__": "a", **fields}, {"__key__": "b", ".f449": ""}])
+    pieces = [server.ask("sample", i=0, **{"from": start}) for start in (0, 200, 400, 600)]
+    statistics = server.ask_until_finished("overview")
+    whole = server.get("raw", i=0, f=449).content
     assert [len(piece["fields"]) for piece in pieces] == [200, 200, 50, 0]
     assert [piece["fields_left_out"] for piece in pieces] == [250, 50, 0, 0]
     shown = [row for piece in pieces for row in piece["fields"]]
@@ -757,13 +752,13 @@ def test_names_of_classes_lie_beside_a_remote_spec(tmp_path: Path, shard_server:
         assert label == {"value": 1, "name": "dog"}
 
 
-def test_a_tile_shows_the_likeliest_picture(tmp_path: Path):
+def test_a_tile_shows_the_likeliest_picture(serve: Serve):
     """A tile shows the photograph rather than the depth map or mask."""
     data = plain()
     sample = {"__key__": "a", ".depth.png": data, ".png": data, ".seg.jpg": data, ".jpg": data}
-    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
-        (tile,) = server.ask("page")["tiles"]
-        assert tile["fields"][tile["picture"]] == ".jpg"
+    server = serve([sample])
+    (tile,) = server.ask("page")["tiles"]
+    assert tile["fields"][tile["picture"]] == ".jpg"
 
 
 @pytest.mark.slow

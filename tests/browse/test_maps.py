@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.browsing import Browsing, Command, browsing
+from helpers.browsing import Browsing, Command, Serve, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
 from hypothesis import given
@@ -248,11 +248,10 @@ def test_vectors_of_a_local_shard_are_read_together(tmp_path: Path, kind: str) -
     assert (fields.num_wanted, fields.left_out) == (600, counted)
 
 
-def test_without_vectors_there_is_no_map(tmp_path: Path) -> None:
+def test_without_vectors_there_is_no_map(serve: Serve) -> None:
     """A dataset of pictures or packed arrays offers no map, and says so where one asks for it."""
-    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "b", ".npy": npy(np.eye(3))}])
-    with browsing([str(shard)]) as server:
-        assert server.ask("page")["looks"]["vectors"] == []
-        answer = server.get("api/map")
-        assert answer.status_code == 404
-        assert "no field that is a vector" in answer.json()["error"]
+    server = serve([{"__key__": "a", ".txt": "b", ".npy": npy(np.eye(3))}])
+    assert server.ask("page")["looks"]["vectors"] == []
+    answer = server.get("api/map")
+    assert answer.status_code == 404
+    assert "no field that is a vector" in answer.json()["error"]

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from threading import Event
 
 import numpy as np
 import pytest
-from helpers.browsing import Browsing, browsing
+from helpers.browsing import Browsing, Serve, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
 from hypothesis import given
@@ -142,42 +141,40 @@ def test_a_field_without_vectors_singles_nothing_out(served: Browsing) -> None:
     assert asked(served, far=".nosuch.npy,9")["total"] == 0
 
 
-def test_places_of_a_plane_are_compared_by_their_distance(tmp_path: Path) -> None:
+def test_places_of_a_plane_are_compared_by_their_distance(serve: Serve) -> None:
     """Vectors of two numbers are no directions: near and far are those of the map."""
     places = np.random.default_rng(0).uniform(100, 101, (50, 2))
     places[7] = places[30] + 1e-4
     places[11] = 108, 90
     samples = [{"__key__": f"{n}", ".npy": npy(place)} for n, place in enumerate(places)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        assert indexes(asked(server, near=".npy,0.99999"))[:2] == [7, 30]
-        assert indexes(asked(server, far=".npy,1")) == [11]
+    server = serve(samples)
+    assert indexes(asked(server, near=".npy,0.99999"))[:2] == [7, 30]
+    assert indexes(asked(server, far=".npy,1")) == [11]
 
 
-def test_zeros_have_no_direction_and_are_left_out(tmp_path: Path) -> None:
+def test_zeros_have_no_direction_and_are_left_out(serve: Serve) -> None:
     """Vectors of zeros alone are neither near-duplicates nor outliers, and are counted."""
     vectors = np.random.default_rng(0).normal(size=(40, 6)) + 3
     vectors[[4, 9]] = 0
     vectors[20] = vectors[21]
     samples = [{"__key__": f"{n}", ".npy": npy(each)} for n, each in enumerate(vectors)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        near, far = asked(server, near=".npy,1"), asked(server, far=".npy,40")
+    server = serve(samples)
+    near, far = asked(server, near=".npy,1"), asked(server, far=".npy,40")
     assert indexes(near) == [20, 21]
     assert sorted(indexes(far)) == [n for n in range(40) if n not in (4, 9)]
     for page in (near, far):
         assert page["comparing"]["about"]["left_out"] == {"with zeros alone": 2}
 
 
-def test_what_is_still_compared_is_not_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_still_compared_is_not_saved(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """While vectors are compared, a selection of near-duplicates is an error, and not empty."""
     may_go = Event()
     monkeypatch.setattr(VectorReader, "read_shard", lambda _self, _number: may_go.wait())
     monkeypatch.setattr(scans, "_PATIENT_SECONDS", 0.0)
     samples = [{"__key__": f"{n}", ".npy": npy(np.ones(3))} for n in range(2)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        answer = server.get("selection.json", near=".npy,1")
-        may_go.set()
+    server = serve(samples)
+    answer = server.get("selection.json", near=".npy,1")
+    may_go.set()
     assert (answer.status_code, "vectors is read yet" in answer.text) == (400, True)
 
 

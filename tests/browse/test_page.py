@@ -5,16 +5,16 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.browsing import Browsing, browsing
-from helpers.chromium import WAIT_MILLISECONDS, assert_it_fits, wait_until
-from helpers.hostile import hostile_samples, write_hostile
+from helpers.browsing import Browsing, Serve, browsing
+from helpers.chromium import WAIT_MILLISECONDS, Open, assert_it_fits, wait_until
+from helpers.hostile import hostile_samples
 from helpers.pictures import film, plain, save
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
@@ -27,8 +27,6 @@ from wids.display.mediaview import EXIF_ORIENTATION
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.views.opening import shards_and_rows
-
-Open = Callable[..., Any]
 
 TOTAL = 200
 
@@ -303,7 +301,7 @@ def box_drawn(page: Any, number: int = 0) -> list[float]:
     }})()""")
 
 
-def test_boxes_are_drawn_over_the_image(tmp_path: Path, open_page: Open):
+def test_boxes_are_drawn_over_the_image(page_of: Open):
     """Boxes of JSON are drawn on tiles, and on samples in the form in which they lie there."""
     many = {"boxes": [[n % 80, n % 70, 10, 10] for n in range(20_000)]}
     documents: list[tuple[Any, list[int]]] = [
@@ -317,36 +315,35 @@ def test_boxes_are_drawn_over_the_image(tmp_path: Path, open_page: Open):
         for n, document in enumerate([*(each for each, _ in documents), many])
     ]
     samples[0][".seg.png"] = save(np.eye(90, 120, dtype=np.uint8), "PNG")
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        for number, (_, box) in enumerate(documents):
-            of_tile = f"document.querySelectorAll('.tile')[{number}]?.querySelector('.layer rect')"
-            wait_until(page, f"Math.abs({of_tile}?.getBBox().width - {box[2]}) < 0.01")
-        assert page.locator(".tile .layer").count() == len(documents)
-        for number, (_, box) in enumerate(documents):
-            page.goto(f"{server.url}?i={number}")
-            page.locator(".layer rect").first.wait_for(state="attached")
-            assert box_drawn(page) == pytest.approx(box, abs=0.01)
-            assert page.locator(".tag").first.inner_text() == "cat"
-            if page.get_by_label("Boxes are").count():
-                page.get_by_label("Boxes are").select_option("cxcywh")
-                assert box_drawn(page) != pytest.approx(box, abs=0.01)
-        page.goto(f"{server.url}?i=0")
-        wait_until(page, "document.querySelector('.mask')?.naturalWidth === 120")
-        page.keyboard.press("Escape")
-        page.locator(".viewer").wait_for(state="hidden")
-        page.go_back()
-        page.locator(".viewer").wait_for()
-        page.keyboard.press("o")
-        assert page.locator(".layer *").count() == 0
-        page.keyboard.press("o")
-        page.goto(f"{server.url}?i=4")  # whose JSON is too large for a tree
-        page.get_by_text("The first 300 of 20,000 shapes are drawn.").wait_for()
-        assert page.locator(".layer rect").count() == 300
-        assert box_drawn(page, 299) == [299 % 80, 299 % 70, 10, 10]
+    page = page_of(samples)
+    for number, (_, box) in enumerate(documents):
+        of_tile = f"document.querySelectorAll('.tile')[{number}]?.querySelector('.layer rect')"
+        wait_until(page, f"Math.abs({of_tile}?.getBBox().width - {box[2]}) < 0.01")
+    assert page.locator(".tile .layer").count() == len(documents)
+    for number, (_, box) in enumerate(documents):
+        page.goto(f"?i={number}")
+        page.locator(".layer rect").first.wait_for(state="attached")
+        assert box_drawn(page) == pytest.approx(box, abs=0.01)
+        assert page.locator(".tag").first.inner_text() == "cat"
+        if page.get_by_label("Boxes are").count():
+            page.get_by_label("Boxes are").select_option("cxcywh")
+            assert box_drawn(page) != pytest.approx(box, abs=0.01)
+    page.goto("?i=0")
+    wait_until(page, "document.querySelector('.mask')?.naturalWidth === 120")
+    page.keyboard.press("Escape")
+    page.locator(".viewer").wait_for(state="hidden")
+    page.go_back()
+    page.locator(".viewer").wait_for()
+    page.keyboard.press("o")
+    assert page.locator(".layer *").count() == 0
+    page.keyboard.press("o")
+    page.goto("?i=4")  # whose JSON is too large for a tree
+    page.get_by_text("The first 300 of 20,000 shapes are drawn.").wait_for()
+    assert page.locator(".layer rect").count() == 300
+    assert box_drawn(page, 299) == [299 % 80, 299 % 70, 10, 10]
 
 
-def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Open):
+def test_numbers_of_boxes_are_named_by_the_classes(page_of: Open):
     """Boxes are named as masks are, but not beside a class; long labels end in their picture."""
     document = {
         "boxes": [[5, 40, 20, 20], [80, 60, 20, 20], [60, 20, 9, 9], [9, 9, 9, 9]],
@@ -355,19 +352,18 @@ def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Op
         "last": [{"bbox": [9, 9, 9, 9], "label": label} for label in (1.0, "1")],
     }
     alone = {"__key__": "alone", ".jpg": picture(1), ".json": json.dumps(document)}
-    path = write_shard(tmp_path / "a.tar", [alone, {**alone, "__key__": "classed", ".cls": "1"}])
-    with browsing([str(path)], class_names={0: "cat", 1: "dog"}) as server:
-        page = open_page(server.url)
-        for index, (first, last) in enumerate([("1 dog", ["1 dog", "1 dog"]), ("1", ["1.0", "1"])]):
-            page.goto(f"{server.url}?i={index}")
-            page.locator(".tag").first.wait_for()
-            tags = page.locator(".tag").all()
-            words = [tag.inner_text() for tag in tags]
-            assert [words[0], *words[2:]] == [first, "9", "tree", "1", *last]
-            stage = page.locator(".stage").bounding_box()
-            long = tags[1].bounding_box()
-            assert long["x"] + long["width"] <= stage["x"] + stage["width"] + 1
-            assert long["width"] > 30
+    samples = [alone, {**alone, "__key__": "classed", ".cls": "1"}]
+    page = page_of(samples, class_names={0: "cat", 1: "dog"})
+    for index, (first, last) in enumerate([("1 dog", ["1 dog", "1 dog"]), ("1", ["1.0", "1"])]):
+        page.goto(f"?i={index}")
+        page.locator(".tag").first.wait_for()
+        tags = page.locator(".tag").all()
+        words = [tag.inner_text() for tag in tags]
+        assert [words[0], *words[2:]] == [first, "9", "tree", "1", *last]
+        stage = page.locator(".stage").bounding_box()
+        long = tags[1].bounding_box()
+        assert long["x"] + long["width"] <= stage["x"] + stage["width"] + 1
+        assert long["width"] > 30
 
 
 def encoded(image: Image.Image, orientation: int = 1, kind: str = "PNG") -> bytes:
@@ -391,7 +387,7 @@ def lies_as(page: Any, expected: np.ndarray) -> bool:
     return bool(inside > outside + 10 and agree > 0.97)
 
 
-def test_a_mask_lies_as_the_image_whose_pixels_it_names(tmp_path: Path, open_page: Open):
+def test_a_mask_lies_as_the_image_whose_pixels_it_names(page_of: Open):
     """A mask as large as the stored image is turned with it; a switch says where sides cannot."""
     labels = np.zeros((80, 160), np.uint8)
     labels[:40, :40] = 3  # one corner, which each turn brings to another place
@@ -413,26 +409,25 @@ def test_a_mask_lies_as_the_image_whose_pixels_it_names(tmp_path: Path, open_pag
     samples.append(
         {"__key__": "own", ".jpg": last, ".seg.png": encoded(Image.fromarray(square), 6)}
     )
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        for number, orientation in enumerate(turns):
-            page.goto(f"{server.url}?i={number}")
-            assert lies_as(page, turned(labels, orientation) > 0)
-            assert page.locator(".mask").count() == 1
-        switch = page.get_by_label("masks lie in the image")
-        for number, (pixels, orientation) in enumerate(doubtful, len(turns)):
-            page.goto(f"{server.url}?i={number}")
-            switch.wait_for()
-            assert switch.input_value() == "shown"
-            assert lies_as(page, pixels > 0)
-            switch.select_option("stored")
-            assert lies_as(page, turned(pixels, orientation) > 0)
-        page.goto(f"{server.url}?i={len(samples) - 1}")  # a mask that EXIF turns itself
-        assert lies_as(page, turned(square, 6) > 0)
-        assert switch.count() == 0
+    page = page_of(samples)
+    for number, orientation in enumerate(turns):
+        page.goto(f"?i={number}")
+        assert lies_as(page, turned(labels, orientation) > 0)
+        assert page.locator(".mask").count() == 1
+    switch = page.get_by_label("masks lie in the image")
+    for number, (pixels, orientation) in enumerate(doubtful, len(turns)):
+        page.goto(f"?i={number}")
+        switch.wait_for()
+        assert switch.input_value() == "shown"
+        assert lies_as(page, pixels > 0)
+        switch.select_option("stored")
+        assert lies_as(page, turned(pixels, orientation) > 0)
+    page.goto(f"?i={len(samples) - 1}")  # a mask that EXIF turns itself
+    assert lies_as(page, turned(square, 6) > 0)
+    assert switch.count() == 0
 
 
-def test_a_mask_is_seen_on_any_picture(tmp_path: Path, open_page: Open):
+def test_a_mask_is_seen_on_any_picture(page_of: Open):
     """Labels of a mask colour the picture, be it dark or white, and label 0 leaves it as it is."""
     labels = np.zeros((80, 160), np.uint8)
     labels[:, :40], labels[:, 40:80] = 1, 3
@@ -441,20 +436,19 @@ def test_a_mask_is_seen_on_any_picture(tmp_path: Path, open_page: Open):
         {"__key__": f"{n}", ".png": encoded(Image.new("L", (160, 80), n)), ".seg.png": mask}
         for n in levels
     ]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        for number, level in enumerate(levels):
-            page.goto(f"{server.url}?i={number}")
-            wait_until(page, "document.querySelector('.mask')?.naturalWidth === 160")
-            shot = Image.open(BytesIO(page.locator(".stage").screenshot())).convert("RGB")
-            shown = np.asarray(shot.resize((160, 80)), int)
-            first, second, background = (shown[40, column] for column in (20, 60, 120))
-            assert np.abs(background - level).max() <= 2
-            for one, two in ((first, background), (second, background), (first, second)):
-                assert np.abs(one - two).max() > 40
+    page = page_of(samples)
+    for number, level in enumerate(levels):
+        page.goto(f"?i={number}")
+        wait_until(page, "document.querySelector('.mask')?.naturalWidth === 160")
+        shot = Image.open(BytesIO(page.locator(".stage").screenshot())).convert("RGB")
+        shown = np.asarray(shot.resize((160, 80)), int)
+        first, second, background = (shown[40, column] for column in (20, 60, 120))
+        assert np.abs(background - level).max() <= 2
+        for one, two in ((first, background), (second, background), (first, second)):
+            assert np.abs(one - two).max() > 40
 
 
-def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open):
+def test_shapes_of_the_stored_pixels_are_turned(page_of: Open):
     """Shapes lie in the image as stored or as shown, by a guess that a switch changes."""
     boxes = {"far": (100, 10, 50, 30), "near": (10, 20, 30, 40)}
     orientations = (3, 5, 6, 7, 8)
@@ -490,42 +484,40 @@ def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open)
             return [across(box.left), down(box.top), across(box.right), down(box.bottom)];
         })()""")
 
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        switch = page.get_by_label("Shapes lie in the image")
-        for number, orientation in enumerate(orientations):
-            page.goto(f"{server.url}?i={2 * number}")
-            page.locator(".tag", has_text="far").wait_for()
-            turns = orientation > 4  # then a box that is wide lies in the stored pixels alone
-            assert switch.input_value() == ("stored" if turns else "shown")
-            expected = places("far", orientation, is_stored=turns)
-            assert drawn(page) == pytest.approx(expected, abs=0.02)
-            tag = page.locator(".tag").evaluate("(each) => [each.style.left, each.style.top]")
-            assert [float(each.strip("%")) / 100 for each in tag] == pytest.approx(expected[:2])
-            page.goto(f"{server.url}?i={2 * number + 1}")
-            page.locator(".tag", has_text="near").wait_for()
-            assert switch.input_value() == "shown"
-            expected = places("near", orientation, is_stored=False)
-            assert drawn(page) == pytest.approx(expected, abs=0.02)
-            switch.select_option("stored")
-            expected = places("near", orientation, is_stored=True)
-            assert drawn(page) == pytest.approx(expected, abs=0.02)
+    page = page_of(samples)
+    switch = page.get_by_label("Shapes lie in the image")
+    for number, orientation in enumerate(orientations):
+        page.goto(f"?i={2 * number}")
+        page.locator(".tag", has_text="far").wait_for()
+        turns = orientation > 4  # then a box that is wide lies in the stored pixels alone
+        assert switch.input_value() == ("stored" if turns else "shown")
+        expected = places("far", orientation, is_stored=turns)
+        assert drawn(page) == pytest.approx(expected, abs=0.02)
+        tag = page.locator(".tag").evaluate("(each) => [each.style.left, each.style.top]")
+        assert [float(each.strip("%")) / 100 for each in tag] == pytest.approx(expected[:2])
+        page.goto(f"?i={2 * number + 1}")
+        page.locator(".tag", has_text="near").wait_for()
+        assert switch.input_value() == "shown"
+        expected = places("near", orientation, is_stored=False)
+        assert drawn(page) == pytest.approx(expected, abs=0.02)
+        switch.select_option("stored")
+        expected = places("near", orientation, is_stored=True)
+        assert drawn(page) == pytest.approx(expected, abs=0.02)
 
 
-def test_a_mask_of_runs_is_drawn_over_the_image(tmp_path: Path, open_page: Open):
+def test_a_mask_of_runs_is_drawn_over_the_image(page_of: Open):
     """A mask of run lengths lies where its pixels are, with the boxes of its annotation."""
     runs = {"size": [90, 120], "counts": [30 * 90 + 10, 20, 70, 20, 90 * 120 - 30 * 90 - 120]}
     document = {"annotations": [{"bbox": [30, 10, 2, 20], "segmentation": runs, "category_id": 1}]}
     sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
-    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
-        page = open_page(f"{server.url}?i=0")
-        page.locator(".layer path").wait_for(state="attached")
-        box = page.evaluate("""(() => {
-            const one = document.querySelector('.layer path').getBBox();
-            return [one.x, one.y, one.width, one.height];
-        })()""")
-        assert box == [30, 10, 2, 20]
-        assert box_drawn(page) == pytest.approx(box)
+    page = page_of([sample], "?i=0")
+    page.locator(".layer path").wait_for(state="attached")
+    box = page.evaluate("""(() => {
+        const one = document.querySelector('.layer path').getBBox();
+        return [one.x, one.y, one.width, one.height];
+    })()""")
+    assert box == [30, 10, 2, 20]
+    assert box_drawn(page) == pytest.approx(box)
 
 
 def test_the_names_of_a_sample_are_copied(served: Browsing, open_page: Open):
@@ -651,36 +643,35 @@ def test_every_view_fits_its_window(served: Browsing, open_page: Open, width: in
         assert_it_fits(page)
 
 
-def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
+def test_nothing_of_a_hostile_dataset_runs(page_of: Open):
     """No script of a hostile dataset runs when its samples are opened."""
-    with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")], title="hostile") as server:
-        page = open_page(server.url)
-        page.locator(".tile").nth(len(hostile_samples()) - 1).wait_for()
-        page.goto(f"{server.url}?i=0")
-        for index in range(len(hostile_samples())):
-            page.wait_for_url(f"**/?i={index}")
-            page.locator(".card").first.wait_for()
-            for summary in page.locator(".tree details:not([open]) > summary").all()[:5]:
-                summary.click()
-            assert page.evaluate("window.broken_into") is None
-            assert page.evaluate("({}).polluted") is None
-            assert page.title().endswith(" · hostile · wids")
-            page.keyboard.press("j")
+    page = page_of(hostile_samples(), title="hostile")
+    page.locator(".tile").nth(len(hostile_samples()) - 1).wait_for()
+    page.goto("?i=0")
+    for index in range(len(hostile_samples())):
+        page.wait_for_url(f"**/?i={index}")
+        page.locator(".card").first.wait_for()
+        for summary in page.locator(".tree details:not([open]) > summary").all()[:5]:
+            summary.click()
+        assert page.evaluate("window.broken_into") is None
+        assert page.evaluate("({}).polluted") is None
+        assert page.title().endswith(" · hostile · wids")
+        page.keyboard.press("j")
 
 
-def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: Any):
+def test_a_drawing_opened_as_a_page_is_saved_instead(serve: Serve, chromium: Any):
     """An SVG or HTML field that is opened as a page is downloaded."""
-    with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")]) as server:
-        keys = [sample["__key__"] for sample in hostile_samples()]
-        page = chromium.new_page()
-        page.set_default_timeout(WAIT_MILLISECONDS)
-        page.goto(server.url)
-        for key in ("page", "drawing"):
-            address = f"{server.url}raw?i={keys.index(key)}&f=0"
-            with page.expect_download():
-                page.evaluate("address => { location.href = address; }", address)
-            assert page.evaluate("window.broken_into") is None
-        page.close()
+    server = serve(hostile_samples())
+    keys = [sample["__key__"] for sample in hostile_samples()]
+    page = chromium.new_page()
+    page.set_default_timeout(WAIT_MILLISECONDS)
+    page.goto(server.url)
+    for key in ("page", "drawing"):
+        address = f"{server.url}raw?i={keys.index(key)}&f=0"
+        with page.expect_download():
+            page.evaluate("address => { location.href = address; }", address)
+        assert page.evaluate("window.broken_into") is None
+    page.close()
 
 
 def focused_key(page: Any) -> str:
@@ -712,17 +703,16 @@ def test_from_a_sample_one_comes_back_to_its_tile(served: Browsing, open_page: O
     assert focused_key(page) == key
 
 
-def test_sounds_and_films_have_pictures(tmp_path: Path, open_page: Open):
+def test_sounds_and_films_have_pictures(page_of: Open):
     """A tile shows a waveform or first frame, and the page of a sound its waveform."""
     samples = [{"__key__": "a", ".wav": tone(seconds=6)}, {"__key__": "b", ".webm": web_film()}]
-    with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 2)]) as server:
-        page = open_page(server.url)
-        for place, width in ((1, 256), (2, 64)):
-            tile = f"document.querySelector('li:nth-child({place}) img')"
-            wait_until(page, f"{tile}?.naturalWidth === {width}")
-        assert page.locator(".badge").all_inner_texts() == ["♪", "▶"]
-        page.locator(".tile").first.click()
-        wait_until(page, "document.querySelector('.wave')?.naturalWidth === 640")
+    page = page_of(samples)
+    for place, width in ((1, 256), (2, 64)):
+        tile = f"document.querySelector('li:nth-child({place}) img')"
+        wait_until(page, f"{tile}?.naturalWidth === {width}")
+    assert page.locator(".badge").all_inner_texts() == ["♪", "▶"]
+    page.locator(".tile").first.click()
+    wait_until(page, "document.querySelector('.wave')?.naturalWidth === 640")
 
 
 def test_remote_shards_without_sidecars_are_explained(
@@ -782,7 +772,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
         page.close()
 
 
-def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
+def test_what_is_long_comes_on_request(page_of: Open):
     """Further fields, the rest of a text and a curve of values are loaded on request."""
     sample = {
         "__key__": "long",
@@ -793,23 +783,21 @@ def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
         ".txt": b"",
         **{f".f{number:03d}.txt": f"field {number}" for number in range(300)},
     }
-    path = write_shard(tmp_path / "long.tar", [sample])
-    with browsing(str(path)) as server:
-        page = open_page(server.url + "?i=0")
-        page.get_by_label("Values of .npy in their order, from -1 to 1").wait_for()
-        plot = page.get_by_label("Values of .level.npy in their order")
-        tops = plot.locator("rect").evaluate_all("all => all.map(one => one.getAttribute('y'))")
-        assert len(tops) == 40
-        assert len(set(tops)) == 1
-        assert page.get_by_text("the end").count() == 0
-        page.get_by_role("button", name="more characters").click()
-        page.get_by_text("the end").wait_for()
-        page.get_by_label("Field .txt", exact=True).get_by_text("Empty.").wait_for()
-        assert page.locator(".card").count() == 200
-        page.get_by_role("button", name="105 more fields").click()
-        page.get_by_text("field 299").wait_for()
-        assert page.locator(".card").count() == 305
-        assert page.get_by_role("button", name="more fields").count() == 0
+    page = page_of([sample], "?i=0")
+    page.get_by_label("Values of .npy in their order, from -1 to 1").wait_for()
+    plot = page.get_by_label("Values of .level.npy in their order")
+    tops = plot.locator("rect").evaluate_all("all => all.map(one => one.getAttribute('y'))")
+    assert len(tops) == 40
+    assert len(set(tops)) == 1
+    assert page.get_by_text("the end").count() == 0
+    page.get_by_role("button", name="more characters").click()
+    page.get_by_text("the end").wait_for()
+    page.get_by_label("Field .txt", exact=True).get_by_text("Empty.").wait_for()
+    assert page.locator(".card").count() == 200
+    page.get_by_role("button", name="105 more fields").click()
+    page.get_by_text("field 299").wait_for()
+    assert page.locator(".card").count() == 305
+    assert page.get_by_role("button", name="more fields").count() == 0
 
 
 def test_a_page_begins_at_its_top_and_back_restores_the_place(served: Browsing, open_page: Open):
@@ -851,19 +839,17 @@ def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
         context.close()
 
 
-def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
+def test_a_mask_has_a_legend(page_of: Open):
     """A class-index mask is drawn in colours with a legend."""
     mask = np.zeros((60, 80), np.uint8)
     mask[20:40], mask[40:] = 1, 2
     depth = np.arange(4800, dtype=np.uint16).reshape(60, 80)
     sample = {"__key__": "a", ".seg.png": save(mask, "PNG"), ".depth.png": save(depth, "PNG")}
-    path = write_shard(tmp_path / "a.tar", [sample])
-    with browsing([str(path)], class_names={2: "cat"}) as server:
-        page = open_page(f"{server.url}?i=0")
-        legend = page.get_by_role("list", name="Labels").get_by_role("listitem")
-        legend.first.wait_for()
-        assert legend.all_inner_texts() == ["0 33.3 %", "1 33.3 %", "2 cat 33.3 %"]
-        page.get_by_text("black 0, white 4,799").wait_for()
+    page = page_of([sample], "?i=0", class_names={2: "cat"})
+    legend = page.get_by_role("list", name="Labels").get_by_role("listitem")
+    legend.first.wait_for()
+    assert legend.all_inner_texts() == ["0 33.3 %", "1 33.3 %", "2 cat 33.3 %"]
+    page.get_by_text("black 0, white 4,799").wait_for()
 
 
 def test_every_press_counts(served: Browsing, open_page: Open):
@@ -888,32 +874,29 @@ def test_every_press_counts(served: Browsing, open_page: Open):
     wait_for_key(page, 13)
 
 
-def test_pictures_have_the_pixels_that_are_shown(tmp_path: Path, open_page: Open):
+def test_pictures_have_the_pixels_that_are_shown(serve: Serve, open_page: Open):
     """Thumbnails are never enlarged, at two device pixels and after the window was widened."""
     noise = save(Image.effect_noise((1400, 1400), 50).convert("RGB"), "JPEG")
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".jpg": noise}])
     image = "document.querySelector('.tile img')"
     sharp = f"{image}?.naturalWidth >= {image}?.clientWidth * devicePixelRatio - 1"
-    with browsing([str(path)]) as server:
-        for query, ratio in (("?size=s", 1), ("", 2), ("?size=l", 2)):
-            page = open_page(server.url + query, 700, device_scale_factor=ratio)
-            wait_until(page, f"{image}?.naturalWidth > 0 && {sharp}")
-        page.set_viewport_size({"width": 600, "height": 860})
-        wait_until(page, f"{image}.clientWidth > 500 && {sharp}")
+    server = serve([{"__key__": "a", ".jpg": noise}])
+    for query, ratio in (("?size=s", 1), ("", 2), ("?size=l", 2)):
+        page = open_page(server.url + query, 700, device_scale_factor=ratio)
+        wait_until(page, f"{image}?.naturalWidth > 0 && {sharp}")
+    page.set_viewport_size({"width": 600, "height": 860})
+    wait_until(page, f"{image}.clientWidth > 500 && {sharp}")
 
 
-def test_a_key_cannot_turn_the_page_around(tmp_path: Path, open_page: Open):
+def test_a_key_cannot_turn_the_page_around(page_of: Open):
     """A character that turns the direction of text is written out wherever a key is shown."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "a\u202egpj", ".txt": "x\u2066y"}])
-    with browsing([str(path)]) as server:
-        page = open_page(f"{server.url}?look=grid")
-        page.locator(".tile").wait_for()
-        assert keys_shown(page) == ["a\u2039U+202E\u203agpj"]
-        page.locator(".tile").click()
-        page.get_by_role("heading", name="a\u2039U+202E\u203agpj").wait_for()
-        seen = page.evaluate("document.title + document.body.innerText")
-        assert "\u202e" not in seen
-        assert "\u2066" not in seen
+    page = page_of([{"__key__": "a\u202egpj", ".txt": "x\u2066y"}], "?look=grid")
+    page.locator(".tile").wait_for()
+    assert keys_shown(page) == ["a\u2039U+202E\u203agpj"]
+    page.locator(".tile").click()
+    page.get_by_role("heading", name="a\u2039U+202E\u203agpj").wait_for()
+    seen = page.evaluate("document.title + document.body.innerText")
+    assert "\u202e" not in seen
+    assert "\u2066" not in seen
 
 
 def test_settings_of_the_browser_are_kept(served: Browsing, open_page: Open):
@@ -935,30 +918,29 @@ def test_settings_of_the_browser_are_kept(served: Browsing, open_page: Open):
     assert "at=" not in page.url
 
 
-def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_page: Open):
+def test_films_that_no_browser_plays_are_shown_as_frames(page_of: Open):
     """A video that cannot be played says so, and shows frames of it where there are any."""
     samples = [
         {"__key__": "a", ".avi": film(range(0, 240, 6), "avi")},
         {"__key__": "b", ".mp4": film(range(0, 240, 6))},
         {"__key__": "c", ".mp4": b"no film"},
     ]
-    with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 3)]) as server:
-        page = open_page(f"{server.url}?i=0")
-        page.get_by_text("No browser plays this format").wait_for()
-        wait_until(page, "document.querySelector('.strip')?.naturalWidth === 256")
-        drawn = page.evaluate("""(() => {
-            const canvas = new OffscreenCanvas(256, 96)
-                .getContext('2d', {willReadFrequently: true});
-            canvas.drawImage(document.querySelector('.strip'), 0, 0);
-            const at = (x, y) => canvas.getImageData(x, y, 1, 1).data[0];
-            return [at(10, 10), at(140, 10), at(10, 80), at(250, 80)];
-        })()""")
-        assert drawn == sorted(drawn)
-        assert drawn[3] - drawn[0] > 150
-        page.goto(f"{server.url}?i=1")
-        page.get_by_text("This browser cannot play it. These are frames").wait_for()
-        page.goto(f"{server.url}?i=2")
-        page.get_by_text("Cannot be decoded").wait_for()
+    page = page_of(samples, "?i=0")
+    page.get_by_text("No browser plays this format").wait_for()
+    wait_until(page, "document.querySelector('.strip')?.naturalWidth === 256")
+    drawn = page.evaluate("""(() => {
+        const canvas = new OffscreenCanvas(256, 96)
+            .getContext('2d', {willReadFrequently: true});
+        canvas.drawImage(document.querySelector('.strip'), 0, 0);
+        const at = (x, y) => canvas.getImageData(x, y, 1, 1).data[0];
+        return [at(10, 10), at(140, 10), at(10, 80), at(250, 80)];
+    })()""")
+    assert drawn == sorted(drawn)
+    assert drawn[3] - drawn[0] > 150
+    page.goto("?i=1")
+    page.get_by_text("This browser cannot play it. These are frames").wait_for()
+    page.goto("?i=2")
+    page.get_by_text("Cannot be decoded").wait_for()
 
 
 def wait_for_counts(page: Any, counts: list[int]) -> None:

@@ -2,15 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from helpers.browsing import Browsing, browsing
-from helpers.chromium import assert_axe_is_content, assert_it_fits, wait_until
+from helpers.chromium import Open, assert_axe_is_content, assert_it_fits, wait_until
 from helpers.shards import write_shard
 
-Open = Callable[..., Any]
 ALLOWED = ["clipboard-read", "clipboard-write"]
 
 

@@ -1,16 +1,13 @@
 """The dataset page in a real browser: classes, missing fields, sizes and lengths."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.browsing import Browsing, Command, browsing
-from helpers.chromium import assert_it_fits
+from helpers.chromium import Open, assert_it_fits
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
-
-Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -72,20 +69,20 @@ def test_the_head_names_shards_that_are_left_out(tmp_path: Path, open_page: Open
         page.get_by_text("1 sample · 2 shards · 1 shard left out").wait_for()
 
 
-def test_what_is_alike_in_all_samples_is_said_in_words(tmp_path: Path, open_page: Open) -> None:
+def test_what_is_alike_in_all_samples_is_said_in_words(serve: Open, open_page: Open) -> None:
     """A column of one value has no histogram, and classes of one size no range."""
     samples = [
         {"__key__": f"{n}", ".cls": str(n), ".jpg": save(draw(40, 30, n), "JPEG")} for n in range(2)
     ]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(f"{server.url}?view=dataset")
-        page.get_by_text("2 classes, 1 sample each. They are balanced.").wait_for()
-        page.goto(server.url)
-        page.locator(".tile").first.wait_for()
-        page.get_by_role("slider", name="Size of the tiles").fill("0")
-        page.wait_for_url("**?size=s*")
-        page.keyboard.press("s")
-        page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()
+    server = serve(samples)
+    page = open_page(f"{server.url}?view=dataset")
+    page.get_by_text("2 classes, 1 sample each. They are balanced.").wait_for()
+    page.goto(server.url)
+    page.locator(".tile").first.wait_for()
+    page.get_by_role("slider", name="Size of the tiles").fill("0")
+    page.wait_for_url("**?size=s*")
+    page.keyboard.press("s")
+    page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()
 
 
 def test_an_empty_class_is_none_and_the_balance_is_exact(tmp_path: Path, open_page: Open) -> None:

@@ -1,19 +1,16 @@
 """The ways to look at samples in a real browser: list, chat, text, audio, video."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.browsing import browsing
-from helpers.chromium import assert_axe_is_content, assert_it_fits, wait_until
+from helpers.browsing import Serve, browsing
+from helpers.chromium import Open, assert_axe_is_content, assert_it_fits, wait_until
 from helpers.pictures import draw, film, save
 from helpers.shards import write_shard
 from helpers.specimens import npy, tone
-
-Open = Callable[..., Any]
 
 
 def sharegpt(number: int, turns: int = 2) -> str:
@@ -43,37 +40,35 @@ def look_shown(page: Any) -> str:
     return page.locator(".looks [aria-pressed=true]").inner_text()
 
 
-def test_conversations_are_shown_as_turns_beside_their_picture(tmp_path: Path, open_page: Open):
+def test_conversations_are_shown_as_turns_beside_their_picture(page_of: Open):
     """Both ways to write a conversation are read; a long one goes on where one asks for it."""
     samples = [
         {"__key__": f"{n:03d}", ".jpg": save(draw(60, 40, n), "JPEG"), ".json": document}
         for n, document in enumerate([sharegpt(0), openai(1), sharegpt(2, 150), '{"messages": ['])
     ]
-    shard = write_shard(tmp_path / "chat.tar", samples)
-    with browsing([str(shard)]) as server:
-        page = open_page(server.url)
-        page.locator(".row .turn").first.wait_for()
-        assert look_shown(page) == "Chat"
-        rows = page.locator(".row")
-        said = [turn.split("\n") for turn in rows.nth(0).locator(".turn").all_inner_texts()]
-        assert [turn[0] for turn in said] == ["human", "gpt"]
-        assert said[0][-1] == "Question 0?"
-        assert said[1][-1] == "It is <b>bold</b>."
-        assert rows.nth(0).locator(".chip").inner_text().endswith("image")
-        assert rows.nth(1).locator(".turn.system, .turn.user, .turn.assistant").count() == 3
-        wait_until(page, "document.querySelector('.row-picture img').naturalWidth === 60")
-        assert '{"messages": [' in rows.nth(3).inner_text()
-        rows.nth(2).get_by_role("button", name="144 more turns").click()
-        rows.nth(2).locator(".turn").nth(105).wait_for()
-        rows.nth(2).get_by_role("button", name="44 more turns").click()
-        rows.nth(2).get_by_text("turn 149", exact=True).wait_for()
-        assert rows.nth(2).get_by_role("button", name="more turn").count() == 0
-        assert_axe_is_content(page)
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
-        page.locator(".card.json .turn").nth(1).wait_for()
-        page.get_by_text("As JSON").click()
-        page.locator(".card.json .tree").wait_for()
+    page = page_of(samples)
+    page.locator(".row .turn").first.wait_for()
+    assert look_shown(page) == "Chat"
+    rows = page.locator(".row")
+    said = [turn.split("\n") for turn in rows.nth(0).locator(".turn").all_inner_texts()]
+    assert [turn[0] for turn in said] == ["human", "gpt"]
+    assert said[0][-1] == "Question 0?"
+    assert said[1][-1] == "It is <b>bold</b>."
+    assert rows.nth(0).locator(".chip").inner_text().endswith("image")
+    assert rows.nth(1).locator(".turn.system, .turn.user, .turn.assistant").count() == 3
+    wait_until(page, "document.querySelector('.row-picture img').naturalWidth === 60")
+    assert '{"messages": [' in rows.nth(3).inner_text()
+    rows.nth(2).get_by_role("button", name="144 more turns").click()
+    rows.nth(2).locator(".turn").nth(105).wait_for()
+    rows.nth(2).get_by_role("button", name="44 more turns").click()
+    rows.nth(2).get_by_text("turn 149", exact=True).wait_for()
+    assert rows.nth(2).get_by_role("button", name="more turn").count() == 0
+    assert_axe_is_content(page)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.locator(".card.json .turn").nth(1).wait_for()
+    page.get_by_text("As JSON").click()
+    page.locator(".card.json .tree").wait_for()
 
 
 MARKDOWN = """# Answer
@@ -94,7 +89,7 @@ def f(x):
 <img src=x onerror=window.broken_into=1> **not closed"""
 
 
-def test_turns_are_shown_as_markdown(tmp_path: Path, open_page: Open):
+def test_turns_are_shown_as_markdown(page_of: Open):
     """Lists, code, bold and italic are formatted, links are text, and nothing of it is HTML."""
     said = [
         {"from": "human", "value": "plain file_name and [0]"},
@@ -104,61 +99,56 @@ def test_turns_are_shown_as_markdown(tmp_path: Path, open_page: Open):
         {"from": "gpt", "value": "No code:\n    it goes on\n    here"},
     ]
     samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        turn = page.locator(".turn").nth(1)
-        shown = turn.locator(".said")
-        shown.wait_for()
-        assert shown.locator("strong").first.inner_text() == "bold with code"
-        assert shown.locator("em").all_inner_texts() == ["italic", "too"]
-        assert shown.locator("p").nth(1).inner_text().endswith("2 * 3 * 4, a *star*.")
-        assert shown.locator("ul > li").count() == 3
-        assert shown.locator("ul > li ol > li").all_inner_texts() == ["deep", "deeper"]
-        assert "link (javascript:window.broken_into=1)" in shown.inner_text()
-        assert shown.locator("pre").inner_text() == 'def f(x):\n    return "<b>*x*</b>"'
-        assert shown.locator("p").last.inner_text().startswith("<img src=x onerror")
-        assert shown.locator("a, img, script, h1").count() == 0
-        first = page.locator(".turn").first.locator(".said")
-        assert first.inner_text() == "plain file_name and [0]"
-        code, none = (page.locator(".turn").nth(place) for place in (2, 3))
-        assert code.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
-        assert none.locator("pre").count() == 0
-        assert "    here" in none.inner_text()
-        assert page.evaluate("window.broken_into") is None
-        assert_axe_is_content(page)
+    page = page_of(samples)
+    turn = page.locator(".turn").nth(1)
+    shown = turn.locator(".said")
+    shown.wait_for()
+    assert shown.locator("strong").first.inner_text() == "bold with code"
+    assert shown.locator("em").all_inner_texts() == ["italic", "too"]
+    assert shown.locator("p").nth(1).inner_text().endswith("2 * 3 * 4, a *star*.")
+    assert shown.locator("ul > li").count() == 3
+    assert shown.locator("ul > li ol > li").all_inner_texts() == ["deep", "deeper"]
+    assert "link (javascript:window.broken_into=1)" in shown.inner_text()
+    assert shown.locator("pre").inner_text() == 'def f(x):\n    return "<b>*x*</b>"'
+    assert shown.locator("p").last.inner_text().startswith("<img src=x onerror")
+    assert shown.locator("a, img, script, h1").count() == 0
+    first = page.locator(".turn").first.locator(".said")
+    assert first.inner_text() == "plain file_name and [0]"
+    code, none = (page.locator(".turn").nth(place) for place in (2, 3))
+    assert code.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
+    assert none.locator("pre").count() == 0
+    assert "    here" in none.inner_text()
+    assert page.evaluate("window.broken_into") is None
+    assert_axe_is_content(page)
 
 
 @pytest.mark.parametrize(
     "text", ["`" * 19_000, "**a " * 5000, "*a" * 9000, "[" * 19_000, "- a\n" * 5000, "[a](" * 5000]
 )
-def test_markdown_of_any_kind_delays_no_page(tmp_path: Path, open_page: Open, text: str):
+def test_markdown_of_any_kind_delays_no_page(page_of: Open, text: str):
     """Twenty thousand signs of Markdown are shown like any other text."""
     said = [{"from": "gpt", "value": text}] * 8
     sample = {"__key__": "a", ".json": json.dumps({"conversations": said})}
-    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
-        page = open_page(f"{server.url}?i=0")
-        page.locator(".card .turn").nth(7).wait_for()
+    page = page_of([sample], "?i=0")
+    page.locator(".card .turn").nth(7).wait_for()
 
 
-def test_a_conversation_of_any_length_delays_no_page(tmp_path: Path, open_page: Open):
+def test_a_conversation_of_any_length_delays_no_page(serve: Serve, open_page: Open):
     """Of a hundred thousand turns the first are shown; the rest of a long document is not read."""
-    shard = write_shard(
-        tmp_path / "long.tar",
-        [{"__key__": "a", ".json": sharegpt(0, 100_000)}, {"__key__": "b", ".json": openai(1)}],
-    )
-    with browsing([str(shard)]) as server:
-        page = open_page(server.url)
-        assert page.locator(".row").nth(0).locator(".turn").count() in (0, 6)
-        page.locator(".row").nth(1).get_by_text("Answer 1").wait_for()
-        page.locator(".row").nth(0).get_by_role("button", name="More turns").click()
-        page.get_by_text("turn 105", exact=True).wait_for()
-        found = server.ask("turns", i=0, f=0, **{"from": 99_950})
-        assert (len(found["turns"]), found["total"], found["more"]) == (50, 100_000, False)
-        answer = server.get("api/turns", i=1, f=7)
-        assert answer.status_code == 404
+    documents = {"a": sharegpt(0, 100_000), "b": openai(1)}
+    server = serve([{"__key__": key, ".json": each} for key, each in documents.items()])
+    page = open_page(server.url)
+    assert page.locator(".row").nth(0).locator(".turn").count() in (0, 6)
+    page.locator(".row").nth(1).get_by_text("Answer 1").wait_for()
+    page.locator(".row").nth(0).get_by_role("button", name="More turns").click()
+    page.get_by_text("turn 105", exact=True).wait_for()
+    found = server.ask("turns", i=0, f=0, **{"from": 99_950})
+    assert (len(found["turns"]), found["total"], found["more"]) == (50, 100_000, False)
+    answer = server.get("api/turns", i=1, f=7)
+    assert answer.status_code == 404
 
 
-def test_texts_are_read_in_place(tmp_path: Path, open_page: Open):
+def test_texts_are_read_in_place(page_of: Open):
     """A dataset of texts is shown as texts; a long one is cut and opened by its button."""
     long = "\n".join(f"line {n} <i>x</i>" for n in range(40))
     samples = [
@@ -167,85 +157,81 @@ def test_texts_are_read_in_place(tmp_path: Path, open_page: Open):
         {"__key__": "c", ".txt": "y" * 9_000},
         {"__key__": "d", ".txt": b"\xff\xfe\x00"},
     ]
-    with browsing([str(write_shard(tmp_path / "t.tar", samples))]) as server:
-        page = open_page(server.url)
-        page.locator(".row").nth(3).wait_for()
-        assert look_shown(page) == "Text"
-        first = page.locator(".row").nth(0)
-        assert first.locator(".prose").inner_text() == long
-        height = "document.querySelector('.row .prose').clientHeight"
-        before = page.evaluate(height)
-        first.get_by_role("button", name="Show more").click()
-        wait_until(page, f"{height} > 2 * {before}")
-        assert page.locator(".row").nth(1).get_by_role("button", name="Show more").count() == 0
-        page.locator(".row").nth(2).get_by_role("button", name="Show more").click()
-        page.locator(".row").nth(2).get_by_text("This is the beginning").wait_for()
-        page.get_by_role("button", name="Tiles of pictures").click()
-        page.locator(".tile").first.wait_for()
-        page.get_by_role("slider", name="Size of the tiles").fill("0")
-        page.wait_for_url("**look=grid**")
-        assert "size=s" in page.url
-        page.reload()
-        page.locator(".grid.s .tile").first.wait_for()
-        page.get_by_role("button", name="Texts to read").click()
-        page.locator(".row").first.wait_for()
-        assert "look" not in page.url
-        assert_axe_is_content(page)
+    page = page_of(samples)
+    page.locator(".row").nth(3).wait_for()
+    assert look_shown(page) == "Text"
+    first = page.locator(".row").nth(0)
+    assert first.locator(".prose").inner_text() == long
+    height = "document.querySelector('.row .prose').clientHeight"
+    before = page.evaluate(height)
+    first.get_by_role("button", name="Show more").click()
+    wait_until(page, f"{height} > 2 * {before}")
+    assert page.locator(".row").nth(1).get_by_role("button", name="Show more").count() == 0
+    page.locator(".row").nth(2).get_by_role("button", name="Show more").click()
+    page.locator(".row").nth(2).get_by_text("This is the beginning").wait_for()
+    page.get_by_role("button", name="Tiles of pictures").click()
+    page.locator(".tile").first.wait_for()
+    page.get_by_role("slider", name="Size of the tiles").fill("0")
+    page.wait_for_url("**look=grid**")
+    assert "size=s" in page.url
+    page.reload()
+    page.locator(".grid.s .tile").first.wait_for()
+    page.get_by_role("button", name="Texts to read").click()
+    page.locator(".row").first.wait_for()
+    assert "look" not in page.url
+    assert_axe_is_content(page)
 
 
-def test_sounds_are_played_in_their_rows_one_at_a_time(tmp_path: Path, open_page: Open):
+def test_sounds_are_played_in_their_rows_one_at_a_time(page_of: Open):
     """The keyboard plays a sound of the list; another one stops it; a damaged one says so."""
     sounds = [tone(seconds=8), tone(seconds=8), b"RIFF, no sound"]
     samples = [
         {"__key__": f"{n}", ".wav": sound, ".txt": f"words {n}"} for n, sound in enumerate(sounds)
     ]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        page.locator(".sound").nth(2).wait_for()
-        assert look_shown(page) == "Audio"
-        first, second, third = (page.locator(".row").nth(n) for n in range(3))
-        assert "8.00 s" in first.inner_text()
-        assert "words 1" in second.inner_text()
-        page.keyboard.press("j")
-        page.keyboard.press(" ")
-        first.get_by_role("button", name="Pause .wav of sample 0").wait_for()
-        wait_until(page, "Number(document.querySelector('.track input').value) > 10")
-        second.get_by_role("button", name="Play").click()
-        second.get_by_role("button", name="Pause").wait_for()
-        first.get_by_role("button", name="Play").wait_for()
-        second.get_by_role("slider").fill("800")
-        wait_until(page, "document.querySelectorAll('.sound')[1].innerText.includes('6.')")
-        third.get_by_role("button", name="Play").click()
-        third.get_by_text("This browser cannot play it.").wait_for()
-        assert_axe_is_content(page)
+    page = page_of(samples)
+    page.locator(".sound").nth(2).wait_for()
+    assert look_shown(page) == "Audio"
+    first, second, third = (page.locator(".row").nth(n) for n in range(3))
+    assert "8.00 s" in first.inner_text()
+    assert "words 1" in second.inner_text()
+    page.keyboard.press("j")
+    page.keyboard.press(" ")
+    first.get_by_role("button", name="Pause .wav of sample 0").wait_for()
+    wait_until(page, "Number(document.querySelector('.track input').value) > 10")
+    second.get_by_role("button", name="Play").click()
+    second.get_by_role("button", name="Pause").wait_for()
+    first.get_by_role("button", name="Play").wait_for()
+    second.get_by_role("slider").fill("800")
+    wait_until(page, "document.querySelectorAll('.sound')[1].innerText.includes('6.')")
+    third.get_by_role("button", name="Play").click()
+    third.get_by_text("This browser cannot play it.").wait_for()
+    assert_axe_is_content(page)
 
 
-def test_videos_of_the_grid_play_in_their_tiles(tmp_path: Path, open_page: Open):
+def test_videos_of_the_grid_play_in_their_tiles(page_of: Open):
     """A tile plays while one points at it, and by the keyboard; what cannot be played says so."""
     samples = [
         {"__key__": "a", ".webm": film(range(0, 240, 8), "webm", "libvpx")},
         {"__key__": "b", ".avi": film(range(0, 240, 8), "avi")},
         {"__key__": "c", ".webm": b"no film"},
     ]
-    with browsing([str(write_shard(tmp_path / "v.tar", samples))]) as server:
-        page = open_page(server.url)
-        page.locator(".tile").nth(2).hover()
-        page.locator(".tile").nth(0).hover()
-        wait_until(page, "document.querySelector('.tile video')?.currentTime > 0.1")
-        assert page.evaluate("document.querySelector('.tile video').muted")
-        page.mouse.move(2, 2)
-        wait_until(page, "!document.querySelector('.tile video')")
-        assert page.get_by_role("button", name="Play b").count() == 0
-        for _ in range(3):
-            page.keyboard.press("j")
-        page.keyboard.press(" ")
-        page.locator(".film.said", has_text="This browser cannot play it.").wait_for()
-        assert page.locator(".picture > .film").count() == 1
-        assert_axe_is_content(page)
-        page.goto("about:blank")  # nothing is asked of a server that ends
+    page = page_of(samples)
+    page.locator(".tile").nth(2).hover()
+    page.locator(".tile").nth(0).hover()
+    wait_until(page, "document.querySelector('.tile video')?.currentTime > 0.1")
+    assert page.evaluate("document.querySelector('.tile video').muted")
+    page.mouse.move(2, 2)
+    wait_until(page, "!document.querySelector('.tile video')")
+    assert page.get_by_role("button", name="Play b").count() == 0
+    for _ in range(3):
+        page.keyboard.press("j")
+    page.keyboard.press(" ")
+    page.locator(".film.said", has_text="This browser cannot play it.").wait_for()
+    assert page.locator(".picture > .film").count() == 1
+    assert_axe_is_content(page)
 
 
-def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Open):
+def test_the_list_shows_pictures_texts_and_values(page_of: Open):
     """A row of the list has the picture, the text and the single values of its sample."""
     samples = [
         {
@@ -256,32 +242,31 @@ def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Ope
         }
         for n in range(30)
     ]
-    with browsing([str(write_shard(tmp_path / "l.tar", samples))]) as server:
-        page = open_page(server.url)
-        page.locator(".tile").nth(29).wait_for()
-        page.get_by_role("button", name="List of").click()
-        page.locator(".row").nth(23).wait_for()
-        assert page.locator(".row").count() == 24
-        assert "look=list" in page.url
-        row = page.locator(".row").nth(3)
-        assert "caption 3" in row.inner_text()
-        names = row.locator("dt").all_inner_texts()
-        assert names == ["jpg.width", "jpg.height", "json.score"]
-        assert row.locator("dd").all_inner_texts()[-1] == "0.75"
-        page.keyboard.press("n")
-        page.locator(".row").get_by_text("k24", exact=True).wait_for()
-        page.locator(".row .key").first.focus()
-        page.keyboard.press("m")
-        page.get_by_text("1 sample marked").wait_for()
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name="k24").wait_for()
-        page.keyboard.press("Escape")
-        page.locator(".row").get_by_text("k24", exact=True).wait_for()
+    page = page_of(samples)
+    page.locator(".tile").nth(29).wait_for()
+    page.get_by_role("button", name="List of").click()
+    page.locator(".row").nth(23).wait_for()
+    assert page.locator(".row").count() == 24
+    assert "look=list" in page.url
+    row = page.locator(".row").nth(3)
+    assert "caption 3" in row.inner_text()
+    names = row.locator("dt").all_inner_texts()
+    assert names == ["jpg.width", "jpg.height", "json.score"]
+    assert row.locator("dd").all_inner_texts()[-1] == "0.75"
+    page.keyboard.press("n")
+    page.locator(".row").get_by_text("k24", exact=True).wait_for()
+    page.locator(".row .key").first.focus()
+    page.keyboard.press("m")
+    page.get_by_text("1 sample marked").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="k24").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".row").get_by_text("k24", exact=True).wait_for()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 2560])
-def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, width: int):
+def test_no_look_overflows_the_page(serve: Serve, open_page: Open, width: int):
     """Each look fits a narrow and a wide window, also where words are long; axe finds no fault."""
     sample = {
         "__key__": "k" * 90,
@@ -290,12 +275,12 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, width: int)
         ".json": sharegpt(0).replace("bold", "b" * 300),
         ".jpg": save(draw(60, 40, 1), "JPEG"),
     }
-    with browsing([str(write_shard(tmp_path / "l.tar", [sample]))]) as server:
-        page = open_page(server.url, width, "dark")
-        for look in ("chat", "text", "audio", "list"):
-            page.goto(f"{server.url}?look={look}")
-            page.locator(".row").wait_for()
-            assert_it_fits(page)
+    server = serve([sample])
+    page = open_page(server.url, width, "dark")
+    for look in ("chat", "text", "audio", "list"):
+        page.goto(f"{server.url}?look={look}")
+        page.locator(".row").wait_for()
+        assert_it_fits(page)
 
 
 @pytest.mark.slow
@@ -329,17 +314,16 @@ def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open):
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), shown
 
 
-def test_pictures_fill_their_tiles_if_one_chooses(tmp_path: Path, open_page: Open):
+def test_pictures_fill_their_tiles_if_one_chooses(page_of: Open):
     """The setting cuts the pictures of the grid at their sides, and this browser keeps it."""
     sample = {"__key__": "a", ".jpg": save(draw(400, 100, 1), "JPEG")}
-    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
-        page = open_page(server.url)
-        fit = "getComputedStyle(document.querySelector('.tile img')).objectFit"
-        wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
-        assert page.evaluate(fit) == "contain"
-        page.keyboard.press("?")
-        page.get_by_label("Pictures fill their tiles").check()
-        assert page.evaluate(fit) == "cover"
-        page.reload()
-        wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
-        assert page.evaluate(fit) == "cover"
+    page = page_of([sample])
+    fit = "getComputedStyle(document.querySelector('.tile img')).objectFit"
+    wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
+    assert page.evaluate(fit) == "contain"
+    page.keyboard.press("?")
+    page.get_by_label("Pictures fill their tiles").check()
+    assert page.evaluate(fit) == "cover"
+    page.reload()
+    wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
+    assert page.evaluate(fit) == "cover"

@@ -1,21 +1,19 @@
 """The map of a field of vectors in a real browser: mouse, keyboard, outline."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.browsing import Browsing, browsing
-from helpers.chromium import assert_it_fits, wait_until
+from helpers.browsing import Browsing, Serve, browsing
+from helpers.chromium import Open, assert_it_fits, wait_until
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
 from helpers.specimens import npy
 from PIL import Image
-
-Open = Callable[..., Any]
 
 SIDES = [(-5, -5), (5, -5), (0, 5)]  # middles of the groups; of two numbers, shown as they are
 
@@ -170,9 +168,7 @@ def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
 
 
 @pytest.mark.parametrize("more", [pytest.param(0, marks=pytest.mark.slow), 48])
-def test_a_point_within_a_crowd_of_another_class_is_seen(
-    tmp_path: Path, open_page: Open, more: int
-):
+def test_a_point_within_a_crowd_of_another_class_is_seen(page_of: Open, more: int):
     """Points of other classes are drawn over a crowd, ringed, and found under the pointer.
 
     Those at the edge of their own crowd are drawn as all others, and a small crowd is not hidden.
@@ -191,42 +187,41 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(
         places.append(place)
         fields = {".npy": npy(place.astype("f4")), ".cls": str(label)}
         samples.append({"__key__": f"s{number:04d}", **fields})
-    with browsing([str(write_shard(tmp_path / "map.tar", samples))]) as server:
-        page = open_page(f"{server.url}?look=map")
-        page.get_by_role("button", name="1 1,501").wait_for()
-        colours = page.locator(".map-legend .swatch rect").evaluate_all(
-            "dots => dots.map((dot) => getComputedStyle(dot).fill)"
-        )
-        names = page.locator(".map-legend button").all_inner_texts()
-        own = {name.split()[0]: colour for name, colour in zip(names, colours, strict=True)}
-        ends = np.sort(places, axis=0)[[22, -23]]  # without the outermost of 200
+    page = page_of(samples, "?look=map")
+    page.get_by_role("button", name="1 1,501").wait_for()
+    colours = page.locator(".map-legend .swatch rect").evaluate_all(
+        "dots => dots.map((dot) => getComputedStyle(dot).fill)"
+    )
+    names = page.locator(".map-legend button").all_inner_texts()
+    own = {name.split()[0]: colour for name, colour in zip(names, colours, strict=True)}
+    ends = np.sort(places, axis=0)[[22, -23]]  # without the outermost of 200
 
-        def spot(x: float, y: float) -> tuple[float, float]:
-            return place_of(page, x, y, np.ptp(ends, axis=0).max(), tuple(ends.mean(axis=0)))
+    def spot(x: float, y: float) -> tuple[float, float]:
+        return place_of(page, x, y, np.ptp(ends, axis=0).max(), tuple(ends.mean(axis=0)))
 
-        def drawn(x: float, y: float) -> Image.Image:
-            left, top = spot(x, y)
-            clip = {"x": left - 5, "y": top - 5, "width": 11, "height": 11}
-            return Image.open(BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    def drawn(x: float, y: float) -> Image.Image:
+        left, top = spot(x, y)
+        clip = {"x": left - 5, "y": top - 5, "width": 11, "height": 11}
+        return Image.open(BytesIO(page.screenshot(clip=clip))).convert("RGB")
 
-        frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        page.evaluate(frame)
-        seen = drawn(*middles[0])
-        assert f"rgb{seen.getpixel((5, 5))}" == own["1"]
-        white = (np.asarray(seen) == 255).all(axis=-1)
-        assert white.sum() >= 16  # the ring
-        assert not white[[0, -1]].any()  # around it is the crowd
-        if more:
-            seen = drawn(-5, 5)
-            assert f"rgb{seen.getpixel((5, 5))}" == own["2"]
-            assert own["0"] in {f"rgb{colour}" for _, colour in seen.getcolors()}
-        outermost = min(places[2:4500:3], key=lambda place: place[0])
-        assert f"rgb{drawn(*outermost).getpixel((5, 5))}" != own["2"]  # it is half clear
-        left, top = spot(*middles[0])
-        page.mouse.move(left + 2, top + 1)
-        page.locator(".map-card").get_by_text("s0000").wait_for()
-        page.get_by_role("button", name=f"Mark the {2 if more else 1} ringed").click()
-        page.get_by_text("2 samples marked" if more else "1 sample marked").wait_for()
+    frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    page.evaluate(frame)
+    seen = drawn(*middles[0])
+    assert f"rgb{seen.getpixel((5, 5))}" == own["1"]
+    white = (np.asarray(seen) == 255).all(axis=-1)
+    assert white.sum() >= 16  # the ring
+    assert not white[[0, -1]].any()  # around it is the crowd
+    if more:
+        seen = drawn(-5, 5)
+        assert f"rgb{seen.getpixel((5, 5))}" == own["2"]
+        assert own["0"] in {f"rgb{colour}" for _, colour in seen.getcolors()}
+    outermost = min(places[2:4500:3], key=lambda place: place[0])
+    assert f"rgb{drawn(*outermost).getpixel((5, 5))}" != own["2"]  # it is half clear
+    left, top = spot(*middles[0])
+    page.mouse.move(left + 2, top + 1)
+    page.locator(".map-card").get_by_text("s0000").wait_for()
+    page.get_by_role("button", name=f"Mark the {2 if more else 1} ringed").click()
+    page.get_by_text("2 samples marked" if more else "1 sample marked").wait_for()
 
 
 @pytest.mark.slow
@@ -243,8 +238,8 @@ def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, 
     assert_it_fits(page)
 
 
-def write_planted(folder: Path) -> Path:
-    """Write vectors in which 5 is a copy of 2, 9 one of 7, and 11 lies far from all."""
+def planted() -> list[dict[str, Any]]:
+    """Return vectors in which 5 is a copy of 2, 9 one of 7, and 11 lies far from all."""
     vectors = np.random.default_rng(0).normal(size=(60, 16)) + 4
     vectors[[5, 9]] = vectors[[2, 7]] * 1.1
     vectors[11] = -4
@@ -252,7 +247,7 @@ def write_planted(folder: Path) -> Path:
     for number, vector in enumerate(vectors):
         fields = {".jpg": save(draw(40, 30, number), "JPEG"), ".emb.npy": npy(vector.astype("f4"))}
         samples.append({"__key__": f"s{number:03d}", **fields})
-    return write_shard(folder / "planted.tar", samples)
+    return samples
 
 
 def keys_of(page: Any) -> list[str]:
@@ -264,65 +259,62 @@ def wait_for_keys(page: Any, keys: list[str]) -> None:
     wait_until(page, f"{shown} === '{','.join(keys)}'")
 
 
-def test_near_duplicates_and_outliers_are_shown_and_marked(tmp_path: Path, open_page: Open):
+def test_near_duplicates_and_outliers_are_shown_and_marked(page_of: Open):
     """From the map to groups of copies, by a threshold that a slider chooses, to their marks."""
-    with browsing([str(write_planted(tmp_path))]) as server:
-        page = open_page(f"{server.url}?look=map")
-        page.locator("canvas.map").wait_for()
-        page.get_by_role("link", name="Near-duplicates").click()
-        page.get_by_text("60 samples compared").wait_for()
-        slider = page.get_by_role("slider", name="Cosine at least")
-        assert slider.get_attribute("aria-valuetext") == "1"
-        slider.focus()
-        page.keyboard.press("Home")
-        page.get_by_text("59 samples in 1 group").wait_for()
-        mark = page.get_by_role("button", name="Mark all but the first of each group")
-        mark.click()  # which would mark nearly all, and so asks
-        page.get_by_role("button", name="Mark 58 of 60 samples?").wait_for()
-        slider.focus()
-        page.keyboard.press("End")
-        page.get_by_text("4 samples in 2 groups").wait_for()
-        box = page.get_by_role("combobox", name="Condition")
-        box.fill("key in ('s002', 's005', 's007')")
-        box.press("Enter")
-        page.get_by_text("3 of 4 samples in 2 groups").wait_for()
-        box.fill("")
-        box.press("Enter")
-        page.get_by_text("4 samples in 2 groups").wait_for()
-        slider.focus()
-        wait_for_keys(page, ["s002", "s005", "s007", "s009"])
-        assert slider.evaluate("each => each === document.activeElement")
-        assert page.locator(".singled").all_inner_texts() == ["1"] * 4
-        assert page.locator(".odd-group").count() == 2
-        mark.click()
-        page.get_by_text("2 samples marked").wait_for()
-        page.get_by_role("button", name="Undo").click()
-        page.get_by_text("2 samples marked").wait_for(state="hidden")
-        mark.click()
-        page.get_by_text("2 samples marked").wait_for()
-        page.locator(".tile").nth(1).click()
-        page.get_by_role("heading", name="s005").wait_for()
-        page.keyboard.press("j")
-        page.get_by_role("heading", name="s007").wait_for()
-        page.keyboard.press("Escape")
-        page.get_by_role("link", name="Outliers").click()
-        page.get_by_text("by the distance to the 5th nearest other").wait_for()
-        assert keys_of(page)[0] == "s011"
-        page.get_by_label("How many").fill("20")
-        page.keyboard.press("Tab")
-        page.get_by_text("20 samples, by the distance").wait_for()
-        page.get_by_role("link", name="On the map").click()
-        page.locator("canvas.map").wait_for()
-        page.get_by_role("link", name="Show all samples").click()
-        page.get_by_text("60 samples:").wait_for()
+    page = page_of(planted(), "?look=map")
+    page.locator("canvas.map").wait_for()
+    page.get_by_role("link", name="Near-duplicates").click()
+    page.get_by_text("60 samples compared").wait_for()
+    slider = page.get_by_role("slider", name="Cosine at least")
+    assert slider.get_attribute("aria-valuetext") == "1"
+    slider.focus()
+    page.keyboard.press("Home")
+    page.get_by_text("59 samples in 1 group").wait_for()
+    mark = page.get_by_role("button", name="Mark all but the first of each group")
+    mark.click()  # which would mark nearly all, and so asks
+    page.get_by_role("button", name="Mark 58 of 60 samples?").wait_for()
+    slider.focus()
+    page.keyboard.press("End")
+    page.get_by_text("4 samples in 2 groups").wait_for()
+    box = page.get_by_role("combobox", name="Condition")
+    box.fill("key in ('s002', 's005', 's007')")
+    box.press("Enter")
+    page.get_by_text("3 of 4 samples in 2 groups").wait_for()
+    box.fill("")
+    box.press("Enter")
+    page.get_by_text("4 samples in 2 groups").wait_for()
+    slider.focus()
+    wait_for_keys(page, ["s002", "s005", "s007", "s009"])
+    assert slider.evaluate("each => each === document.activeElement")
+    assert page.locator(".singled").all_inner_texts() == ["1"] * 4
+    assert page.locator(".odd-group").count() == 2
+    mark.click()
+    page.get_by_text("2 samples marked").wait_for()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("2 samples marked").wait_for(state="hidden")
+    mark.click()
+    page.get_by_text("2 samples marked").wait_for()
+    page.locator(".tile").nth(1).click()
+    page.get_by_role("heading", name="s005").wait_for()
+    page.keyboard.press("j")
+    page.get_by_role("heading", name="s007").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Outliers").click()
+    page.get_by_text("by the distance to the 5th nearest other").wait_for()
+    assert keys_of(page)[0] == "s011"
+    page.get_by_label("How many").fill("20")
+    page.keyboard.press("Tab")
+    page.get_by_text("20 samples, by the distance").wait_for()
+    page.get_by_role("link", name="On the map").click()
+    page.locator("canvas.map").wait_for()
+    page.get_by_role("link", name="Show all samples").click()
+    page.get_by_text("60 samples:").wait_for()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (2560, "light")])
-def test_near_duplicates_fit_any_window(tmp_path: Path, open_page: Open, width: int, scheme: str):
+def test_near_duplicates_fit_any_window(serve: Serve, open_page: Open, width: int, scheme: str):
     """What is said above them fits the window, and axe finds no fault."""
-    with browsing([str(write_planted(tmp_path))]) as server:
-        page = open_page(f"{server.url}?near=.emb.npy,0.98", width, scheme)
-        page.get_by_text("60 samples compared").wait_for()
-        assert_it_fits(page)
-        page.close()
+    page = open_page(f"{serve(planted()).url}?near=.emb.npy,0.98", width, scheme)
+    page.get_by_text("60 samples compared").wait_for()
+    assert_it_fits(page)

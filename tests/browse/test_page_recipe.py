@@ -3,18 +3,15 @@
 import re
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.browsing import Command
+from helpers.chromium import Open
 from helpers.pictures import draw, save
 from helpers.shards import REPOSITORY, write_shard
 
 import wids
-
-Open = Callable[..., Any]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +91,9 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
             finally:
                 server.stop()
                 thread.join()
+
+
+Serve = Callable[..., Browsing]  # the type of the fixture that serves samples
 
 
 class Command:

@@ -10,6 +10,7 @@ import pytest
 
 __all__ = [
     "WAIT_MILLISECONDS",
+    "Open",
     "assert_axe_is_content",
     "assert_it_fits",
     "chromium",
@@ -17,6 +18,7 @@ __all__ = [
     "wait_until",
 ]
 
+Open = Callable[..., Any]  # the type of the fixtures that open a page
 WAIT_MILLISECONDS = 90_000  # machines under load take seconds for what takes milliseconds
 
 
@@ -40,8 +42,11 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Return a function that opens a page; the page must not have logged an error."""
+def open_page(chromium: Any) -> Iterator[Open]:
+    """Return a function that opens a page; the page must not have logged an error.
+
+    What the page goes to next may be a query alone.
+    """
     contexts: list[Any] = []
     said: list[str] = []
 
@@ -52,7 +57,9 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
 
     def open_one(url: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
         viewport = {"width": width, "height": 860}
-        context = chromium.new_context(viewport=viewport, color_scheme=scheme, **options)
+        context = chromium.new_context(
+            base_url=url, viewport=viewport, color_scheme=scheme, **options
+        )
         contexts.append(context)
         context.set_default_timeout(WAIT_MILLISECONDS)
         page = context.new_page()
