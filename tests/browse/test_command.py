@@ -17,7 +17,7 @@ from helpers.browsing import Command
 from helpers.pictures import plain
 from helpers.server import Faults, ShardServer
 from helpers.serving import serve_shard
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 from PIL import Image
 
 import wids
@@ -258,9 +258,7 @@ def test_a_damaged_shard_of_a_folder_hides_no_other(
 
 def test_a_saved_view_is_browsed(tmp_path: Path) -> None:
     """The grid shows its samples alone, in its order; a filter looks among them."""
-    for number in range(2):
-        samples = [{"__key__": f"k{n}", ".cls": str(n)} for n in range(5 * number, 5 * number + 5)]
-        write_shard(tmp_path / f"{number}.tar", samples)
+    write_shards(tmp_path, [{"__key__": f"k{n}", ".cls": str(n)} for n in range(10)], 5)
     dataset = wids.ShardListDataset(tmp_path)
     dataset.select([8, 2, 5, 9]).save(tmp_path / "some.json")
     dataset.join(dataset, replace=True).save(tmp_path / "both.json")

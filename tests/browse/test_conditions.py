@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.pictures import plain
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 from helpers.waiting import when_finished
 
 import wids
@@ -64,22 +64,19 @@ def value_of(number: int, *path: str) -> Any:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
     """Serve samples with classes, documents of which some are damaged, pictures and texts."""
-    paths = []
-    for shard in range(SHARDS):
-        samples = []
-        for number in range(shard * LENGTH, (shard + 1) * LENGTH):
-            text = json.dumps(DOCUMENTS[number])
-            sample = {
-                "__key__": f"k{number:03d}",
-                ".cls": str(CLASSES[number]),
-                ".png": plain(size=(8 + number % 3, 8)),
-                ".json": text[:-5] if number in BROKEN else text,
-            }
-            if number not in WITHOUT_TEXT:
-                sample[".txt"] = f"{number:03d}" + "x" * (number % 11)
-            samples.append(sample)
-        path = tmp_path_factory.mktemp("conditions") / f"{shard}.tar"
-        paths.append((str(write_shard(path, samples)), LENGTH))
+    samples = []
+    for number, document in enumerate(DOCUMENTS):
+        text = json.dumps(document)
+        sample = {
+            "__key__": f"k{number:03d}",
+            ".cls": str(CLASSES[number]),
+            ".png": plain(size=(8 + number % 3, 8)),
+            ".json": text[:-5] if number in BROKEN else text,
+        }
+        if number not in WITHOUT_TEXT:
+            sample[".txt"] = f"{number:03d}" + "x" * (number % 11)
+        samples.append(sample)
+    paths = write_shards(tmp_path_factory.mktemp("conditions"), samples, LENGTH)
     with browsing(paths, class_names=NAMES, source="photos.json") as server:
         yield server
 

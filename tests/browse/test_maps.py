@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.browsing import Browsing, Command, Serve, browsing
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 from helpers.specimens import npy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,23 +80,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
         19: npy(np.full(8, 3e38, "f4")),
         23: npy(np.arange(8, dtype="i2")),
     }
-    rows = []
-    for shard in range(2):
-        samples = []
-        for number in range(shard * 50, shard * 50 + 50):
-            vector = chance.normal(size=8) + (20 if number % 2 else -20)
-            samples.append(
-                {
-                    "__key__": f"{number:03d}",
-                    ".cls": str(number % 2),
-                    ".json": json.dumps({"score": number}),
-                    ".emb.npy": odd.get(number, npy(vector.astype("f4"))),
-                }
-            )
-        samples[30].pop(".emb.npy")
-        path = write_shard(tmp_path_factory.mktemp("maps") / f"{shard}.tar", samples)
-        rows.append((str(path), 50))
-    with browsing(rows) as server:
+    samples = []
+    for number in range(100):
+        vector = chance.normal(size=8) + (20 if number % 2 else -20)
+        samples.append(
+            {
+                "__key__": f"{number:03d}",
+                ".cls": str(number % 2),
+                ".json": json.dumps({"score": number}),
+                ".emb.npy": odd.get(number, npy(vector.astype("f4"))),
+            }
+        )
+    for number in (30, 80):
+        samples[number].pop(".emb.npy")
+    with browsing(write_shards(tmp_path_factory.mktemp("maps"), samples, 50)) as server:
         yield server
 
 

@@ -7,7 +7,7 @@ from threading import Event
 import numpy as np
 import pytest
 from helpers.browsing import Browsing, Serve, browsing
-from helpers.shards import write_shard
+from helpers.shards import write_shards
 from helpers.specimens import npy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,16 +34,11 @@ def planted() -> np.ndarray:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
     vectors = planted()
-    folder = tmp_path_factory.mktemp("neighbours")
-    rows = []
-    for shard in range(3):
-        numbers = range(80 * shard, 80 * shard + 80)
-        samples = [
-            {"__key__": f"{n:03d}", ".cls": str(n % 2), ".emb.npy": npy(vectors[n])}
-            for n in numbers
-        ]
-        rows.append((str(write_shard(folder / f"{shard}.tar", samples)), 80))
-    with browsing(rows) as server:
+    samples = [
+        {"__key__": f"{n:03d}", ".cls": str(n % 2), ".emb.npy": npy(vector)}
+        for n, vector in enumerate(vectors)
+    ]
+    with browsing(write_shards(tmp_path_factory.mktemp("neighbours"), samples, 80)) as server:
         yield server
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.chromium import Open, assert_axe_is_content, assert_it_fits, wait_until
-from helpers.shards import write_shard
+from helpers.shards import write_shards
 
 ALLOWED = ["clipboard-read", "clipboard-write"]
 
@@ -17,21 +17,19 @@ ALLOWED = ["clipboard-read", "clipboard-write"]
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
     """Three classes of which one is not in the data, words with spaces, and numbers."""
     animals = ["cat", "sea lion", "dog"]
-    folder = tmp_path_factory.mktemp("conditions")
-    rows = []
-    for shard in range(2):
-        samples = [
-            {
-                "__key__": f"{n:03d}",
-                ".cls": str(n % 2),
-                ".json": json.dumps({"animal": animals[n % 3], "the width": n}),
-                ".txt": f"text {n}",
-            }
-            for n in range(30 * shard, 30 * shard + 30)
-        ]
-        samples[3][".json"] = "{"
-        del samples[4][".txt"]
-        rows.append((str(write_shard(folder / f"{shard}.tar", samples)), 30))
+    samples = [
+        {
+            "__key__": f"{n:03d}",
+            ".cls": str(n % 2),
+            ".json": json.dumps({"animal": animals[n % 3], "the width": n}),
+            ".txt": f"text {n}",
+        }
+        for n in range(60)
+    ]
+    for first in (0, 30):
+        samples[first + 3][".json"] = "{"
+        del samples[first + 4][".txt"]
+    rows = write_shards(tmp_path_factory.mktemp("conditions"), samples, 30)
     with browsing(rows, class_names={0: "red", 1: "green", 7: "blue"}) as server:
         yield server
 

@@ -1,34 +1,32 @@
 """The dataset page in a real browser: classes, missing fields, sizes and lengths."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 from helpers.browsing import Browsing, Command, browsing
 from helpers.chromium import Open, assert_it_fits
 from helpers.pictures import draw, save
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
     """Four shards; the third has one class alone, the last lacks every second text."""
-    folder = tmp_path_factory.mktemp("dataset")
-    rows = []
-    for shard in range(4):
-        samples = []
-        for number in range(40):
-            width = 80 if number % 4 == 0 else 40
-            sample = {
-                "__key__": f"{shard}-{number:02d}",
-                ".jpg": save(draw(width, 40, number), "JPEG"),
-                ".cls": "1" if shard == 2 else str(number % 2),
-                ".txt": "x" * (number + 1),
-            }
-            if shard == 3 and number % 2:
-                del sample[".txt"]
-            samples.append(sample)
-        rows.append((str(write_shard(folder / f"{shard}.tar", samples)), 40))
+    samples = []
+    for shard, number in product(range(4), range(40)):
+        width = 80 if number % 4 == 0 else 40
+        sample = {
+            "__key__": f"{shard}-{number:02d}",
+            ".jpg": save(draw(width, 40, number), "JPEG"),
+            ".cls": "1" if shard == 2 else str(number % 2),
+            ".txt": "x" * (number + 1),
+        }
+        if shard == 3 and number % 2:
+            del sample[".txt"]
+        samples.append(sample)
+    rows = write_shards(tmp_path_factory.mktemp("dataset"), samples, 40)
     with browsing(rows, class_names={0: "cat", 1: "dog"}) as server:
         yield server
 

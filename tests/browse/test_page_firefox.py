@@ -7,7 +7,7 @@ import pytest
 from helpers.browsing import browsing
 from helpers.firefox import FirefoxPage
 from helpers.pictures import draw, save
-from helpers.shards import write_shard
+from helpers.shards import write_shards
 
 Open = Callable[..., FirefoxPage]
 
@@ -16,22 +16,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("firefox-page")
-    paths = []
-    for shard in range(2):
-        numbers = range(65 * shard, 65 * shard + 65)
-        samples = [
-            {
-                "__key__": f"set/{n:05d}",
-                ".jpg": save(draw(120, 90, n), "JPEG"),
-                ".cls": f"{n % 3}",
-                ".json": json.dumps({"width": n, "animal": ["cat", "dog"][n % 2]}),
-                ".txt": f"picture {n}",
-            }
-            for n in numbers
-        ]
-        paths.append(str(write_shard(folder / f"{shard}.tar", samples)))
-    return paths
+    samples = [
+        {
+            "__key__": f"set/{n:05d}",
+            ".jpg": save(draw(120, 90, n), "JPEG"),
+            ".cls": f"{n % 3}",
+            ".json": json.dumps({"width": n, "animal": ["cat", "dog"][n % 2]}),
+            ".txt": f"picture {n}",
+        }
+        for n in range(130)
+    ]
+    return [path for path, _ in write_shards(tmp_path_factory.mktemp("page"), samples, 65)]
 
 
 def test_pages_samples_and_filters(shards: list[str], open_firefox: Open) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.pictures import plain
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 
 import wids
 from wids.catalogue.conditions import check_columns, check_condition, check_order
@@ -22,13 +22,12 @@ LANGUAGES = ("de", "en", "fr")
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
-    for shard in range(3):
-        samples = []
-        for number in range(shard * 10, shard * 10 + 10):
-            document = f'{{"width": {number * 100}, "lang": "{LANGUAGES[number % 3]}"}}'
-            sample = {"__key__": f"k{number:03}", ".json": document, ".cls": str(number % 4)}
-            samples.append({**sample, ".png": plain(size=(number + 1, 2))})
-        write_shard(folder / f"s{shard}.tar", samples)
+    samples = []
+    for number in range(30):
+        document = f'{{"width": {number * 100}, "lang": "{LANGUAGES[number % 3]}"}}'
+        sample = {"__key__": f"k{number:03}", ".json": document, ".cls": str(number % 4)}
+        samples.append({**sample, ".png": plain(size=(number + 1, 2))})
+    write_shards(folder, samples, 10, "s{}.tar")
     return folder
 
 

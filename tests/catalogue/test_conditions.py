@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.pictures import plain
-from helpers.shards import write_shard
+from helpers.shards import write_shards
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,8 +53,7 @@ NAMES = ["cat", "dog", "owl", "hen", "cow"]
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("set")
-    for number in range(3):
-        write_shard(folder / f"{number}.tar", SAMPLES[number * 8 : number * 8 + 8])
+    write_shards(folder, SAMPLES, 8)
     (folder / "classes.txt").write_text("".join(f"{name}\n" for name in NAMES))
     whole = wids.open(folder, cache_dir=tmp_path_factory.mktemp("cache"))
     return whole.join({**TABLE, "made": np.array(TABLE["made"])})

@@ -5,7 +5,7 @@ import shutil
 
 import pyarrow.parquet
 import pytest
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 
 import wids
 from wids.cli import main
@@ -14,13 +14,12 @@ from wids.cli import main
 @pytest.fixture
 def published(tmp_path):
     """A folder with shards, a spec, and the catalogue that it names."""
-    for shard in range(3):
-        samples = [
-            {"__key__": f"k{n}", ".json": f'{{"n": {n}, "m{shard}": "x"}}', ".cls": str(n % 3)}
-            for n in range(shard * 4, shard * 4 + 4)
-        ]
-        write_shard(tmp_path / "data" / f"s{shard}.tar", samples)
+    samples = [
+        {"__key__": f"k{n}", ".json": f'{{"n": {n}, "m{n // 4}": "x"}}', ".cls": str(n % 3)}
+        for n in range(12)
+    ]
     folder = tmp_path / "data"
+    write_shards(folder, samples, 4, "s{}.tar")
     command = ["create", str(folder), "-o", str(folder / "train.json"), "--catalogue"]
     assert main([*command, "--cache-dir", str(tmp_path / "building")]) == 0
     return folder

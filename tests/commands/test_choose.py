@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.shards import write_shards
 
 import wids
 from wids.cli import main
@@ -14,22 +15,22 @@ KEYS = [f"k{number:02d}" for number in range(40)]
 
 
 @pytest.fixture(autouse=True)
-def folder(make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make four shards of ten samples and their spec, in the working directory."""
-    for shard in range(4):
-        samples = [
-            {
-                "__key__": KEYS[n],
-                ".cls": str(n % 4),
-                ".json": f'{{"uid": "u{n}", "w": {100 - n}}}',
-                ".txt": f"text {n}",
-            }
-            for n in range(10 * shard, 10 * shard + 10)
-        ]
-        path = make_shard(f"set/{shard}.tar", samples)
-    monkeypatch.chdir(path.parent)
+    folder = tmp_path / "set"
+    samples = [
+        {
+            "__key__": key,
+            ".cls": str(n % 4),
+            ".json": f'{{"uid": "u{n}", "w": {100 - n}}}',
+            ".txt": f"text {n}",
+        }
+        for n, key in enumerate(KEYS)
+    ]
+    write_shards(folder, samples, 10)
+    monkeypatch.chdir(folder)
     assert main(["create", "0.tar", "1.tar", "2.tar", "3.tar", "-o", "all.json"]) == 0
-    return path.parent
+    return folder
 
 
 def keys(name: str) -> list[str]:

@@ -40,3 +40,14 @@ def write_shard(
     ]
     path.write_bytes(tar_bytes(members, tar_format))
     return path
+
+
+def write_shards(
+    folder: Path, samples: Sequence[Sample], length: int, name: str = "{}.tar"
+) -> list[tuple[str, int]]:
+    """Write samples as shards of a length; return the path and the length of each."""
+    rows = []
+    for number, start in enumerate(range(0, len(samples), length)):
+        part = samples[start : start + length]
+        rows.append((str(write_shard(folder / name.format(number), part)), len(part)))
+    return rows

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from helpers.shards import write_shards
 
 import wids
 from wids.cli import main
@@ -48,19 +49,16 @@ def raw(sample):
 
 
 @pytest.fixture(autouse=True)
-def folder(make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make three shards of ten samples, their spec, and a file of functions."""
-    for shard in range(3):
-        samples = [
-            {"__key__": KEYS[n], ".cls": str(n), ".txt": f"text {n}"}
-            for n in range(10 * shard, 10 * shard + 10)
-        ]
-        path = make_shard(f"set/{shard}.tar", samples)
-    monkeypatch.chdir(path.parent)
+    folder = tmp_path / "set"
+    samples = [{"__key__": key, ".cls": str(n), ".txt": f"text {n}"} for n, key in enumerate(KEYS)]
+    write_shards(folder, samples, 10)
+    monkeypatch.chdir(folder)
     spec = {"classes": ["cat", "dog"], "shardlist": [{"url": f"{n}.tar"} for n in range(3)]}
     Path("all.json").write_text(json.dumps(spec))
     Path("functions.py").write_text(FUNCTIONS)
-    return path.parent
+    return folder
 
 
 def members(data: bytes) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.shards import write_shard
+from helpers.shards import write_shard, write_shards
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,16 +21,13 @@ KEYS = [f"key{number:02d}" for number in range(30)]
 
 
 @pytest.fixture
-def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+def dataset(tmp_path: Path) -> wids.ShardListDataset:
     """Write thirty samples in three shards."""
-    rows = []
-    for shard in range(3):
-        samples = [
-            {"__key__": KEYS[n], ".json": f'{{"uid": "{UIDS[n]}"}}'}
-            for n in range(10 * shard, 10 * shard + 10)
-        ]
-        rows.append((str(make_shard(f"{shard}.tar", samples)), 10))
-    return wids.ShardListDataset(rows)
+    samples = [
+        {"__key__": key, ".json": f'{{"uid": "{uid}"}}'}
+        for key, uid in zip(KEYS, UIDS, strict=True)
+    ]
+    return wids.ShardListDataset(write_shards(tmp_path, samples, 10))
 
 
 def keys(view: Any) -> list[str]:

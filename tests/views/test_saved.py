@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.shards import write_shards
 
 import wids
 from wids.cli import main
@@ -20,16 +21,14 @@ KEYS = [f"k{number:04d}" for number in range(COUNT)]
 
 
 @pytest.fixture
-def folder(make_shard: Callable[..., Path]) -> Path:
+def folder(tmp_path: Path) -> Path:
     """Write three shards and their spec into a folder."""
-    rows = []
-    for shard in range(3):
-        numbers = range(1000 * shard, 1000 * shard + 1000)
-        samples = [{"__key__": KEYS[n], ".cls": str(n % 10)} for n in numbers]
-        path = make_shard(f"data/s{shard}.tar", samples)
-        rows.append({"url": path.name, "nsamples": 1000})
-    (path.parent / "train.json").write_text(json.dumps({"wids_version": 1, "shardlist": rows}))
-    return path.parent
+    folder = tmp_path / "data"
+    samples = [{"__key__": key, ".cls": str(n % 10)} for n, key in enumerate(KEYS)]
+    write_shards(folder, samples, 1000, "s{}.tar")
+    rows = [{"url": f"s{shard}.tar", "nsamples": 1000} for shard in range(3)]
+    (folder / "train.json").write_text(json.dumps({"wids_version": 1, "shardlist": rows}))
+    return folder
 
 
 def keys(samples: Any) -> list[str]:
