@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.shards import MakeShard
 from helpers.waiting import when_finished
 
 import wids
@@ -23,7 +24,7 @@ KEYS = [f"k{number:02d}" for number in range(COUNT)]
 
 
 @pytest.fixture
-def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) -> Any:
+def joined(make_shard: MakeShard, tmp_path: Path, monkeypatch: Any) -> Any:
     """Join twelve samples with captions in another order, and with a table that lacks one."""
     monkeypatch.chdir(tmp_path)
     left = [{"__key__": key, ".cls": str(n), ".txt": f"old {n}"} for n, key in enumerate(KEYS)]
@@ -126,7 +127,7 @@ def test_replaced_fields_are_those_of_the_right_side(joined: Any, tmp_path: Path
 
 
 def test_short_fields_of_the_right_side_are_shown(
-    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles of a join show its text, also if no field is longer than what a tile reads."""
     monkeypatch.chdir(tmp_path)
@@ -179,7 +180,7 @@ def sorted_by(handlers: ApiHandlers, sort: str) -> list[Any]:
 
 @pytest.mark.parametrize("source", ["shards", pytest.param("table", marks=pytest.mark.slow)])
 def test_facets_count_what_a_join_gives(
-    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     """Facets and the order by a class have its new values where a join replaces it."""
     monkeypatch.chdir(tmp_path)
@@ -220,7 +221,7 @@ def documents(prefix: str, names: list[str]) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("form", ["of some", pytest.param("renamed", marks=pytest.mark.slow)])
 def test_json_of_joined_shards_is_counted_sorted_and_coloured(
-    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """Values in JSON of the right side are columns like those of the left one."""
     monkeypatch.chdir(tmp_path)

@@ -1,12 +1,11 @@
 """`wids select`, and the commands that take what it saves, as a user types them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.shards import write_shards
+from helpers.shards import MakeShard, write_shards
 
 import wids
 from wids.cli import main
@@ -273,7 +272,7 @@ def test_statistics_of_a_view_count_each_sample_as_often_as_it_was_chosen(
 
 
 def test_check_of_a_view_decodes_only_its_samples(
-    make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str], folder: Path
+    make_shard: MakeShard, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     """`check` of a view does not decode samples that the view leaves out."""
     samples = [{"__key__": key, ".json": "{" if key == "b" else "{}"} for key in "abc"]

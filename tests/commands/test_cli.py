@@ -6,17 +6,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.interpreters import run_python, write_command
+from helpers.shards import MakeShard
 from PIL import Image
 
 import wids
 from wids.cli import main
-
-MakeShard = Callable[..., Path]
 
 
 def red_and_blue() -> bytes:

@@ -1,17 +1,17 @@
 """`wids order` and `wids cache` as a user types them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.shards import MakeShard
 
 from wids.caching.cache import ShardCache
 from wids.cli import main
 
 
 @pytest.fixture
-def folder(make_shard: Callable[..., Path]) -> Path:
+def folder(make_shard: MakeShard) -> Path:
     """Make four shards of twenty samples each, without a spec."""
     for shard in range(4):
         samples = [{"__key__": f"{shard}-{i:02d}", ".txt": "x"} for i in range(20)]

@@ -2,15 +2,12 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.shards import REPOSITORY
+from helpers.shards import REPOSITORY, MakeShard
 
 from wids.cli import main
-
-MakeShard = Callable[..., Path]
 
 
 @pytest.fixture

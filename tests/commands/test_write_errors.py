@@ -5,18 +5,15 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.interpreters import run_python
+from helpers.shards import MakeShard
 
 import wids
 from wids.base.files import write_output
 from wids.cli import main
-
-MakeShard = Callable[..., Path]
-
 
 # Runs a command whose files cannot grow beyond 20 kB, as on a full disk.
 LIMITED = """

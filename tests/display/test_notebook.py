@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.pictures import draw, save
+from helpers.shards import MakeShard
 from helpers.specimens import npy, specimens
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,8 +20,6 @@ from PIL import Image
 import wids
 from wids import ShardListDataset, ShardWriter, TarIndex
 from wids.display.notebook import DatasetFacts, SampleView, dataset_html, sample_html
-
-MakeShard = Callable[..., Path]
 
 # All that a page is made of: nothing here loads or runs anything.
 TAGS = {"div", "span", "b", "table", "tr", "td", "img", "pre", "audio", "video"}

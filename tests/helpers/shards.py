@@ -3,13 +3,14 @@
 import io
 import os
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED_DATA = Path(os.environ.get("WIDS_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 
 Sample = Mapping[str, str | bytes]
+MakeShard = Callable[..., Path]  # the type of the fixture `make_shard`
 
 
 def tar_bytes(

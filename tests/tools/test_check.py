@@ -1,17 +1,15 @@
 """`wids check`: every kind of fault is found, placed and given a cure; sound data gives none."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.pictures import plain
+from helpers.shards import MakeShard
 
 from wids.cli import main
 from wids.specs.build import build_spec
 from wids.tools.check import Fault, check_dataset, check_shard
-
-MakeShard = Callable[..., Path]
 
 
 def samples(count: int) -> list[dict[str, str | bytes]]:

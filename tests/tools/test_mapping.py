@@ -7,7 +7,6 @@ import resource
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from helpers.shards import write_shards
+from helpers.shards import MakeShard, write_shards
 
 import wids
 from wids.cli import main
@@ -574,7 +573,7 @@ def test_wrong_use_says_what_is_right(
     assert not (folder / "x.parquet").exists()
 
 
-def test_keys_with_dots_are_mapped(make_shard: Callable[..., Path]) -> None:
+def test_keys_with_dots_are_mapped(make_shard: MakeShard) -> None:
     """Samples that are read by the last dot are written so, and the new spec says it."""
     path = make_shard("dots.tar", [{"__key__": f"v1.{n}", ".cls": str(n)} for n in range(3)])
     old = wids.ShardListDataset([str(path)], key_rule="last_dot")

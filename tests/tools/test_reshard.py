@@ -10,13 +10,13 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.shards import MakeShard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +26,6 @@ from wids.tools import reshard as resharding
 from wids.tools.copying import plan_parts
 from wids.tools.parts import Part
 from wids.tools.reshard import reshard, shuffled, split_order
-
-MakeShard = Callable[..., Path]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from helpers.shards import MakeShard
 
 import wids
 from wids.cli import main
@@ -22,7 +22,7 @@ KEYS = [f"k{number}" for number in range(COUNT)]
 
 
 @pytest.fixture
-def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) -> View:
+def joined(make_shard: MakeShard, tmp_path: Path, monkeypatch: Any) -> View:
     """View nine samples with shards in another order, which lack one, and with a table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))

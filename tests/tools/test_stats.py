@@ -3,17 +3,17 @@
 import json
 import tarfile
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 import pytest
+from helpers.shards import MakeShard
 
 from wids.cli import main
 
 
 def test_figures_are_those_of_the_members(
-    make_shard: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_shard: MakeShard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Sizes are of the fields that samples have, values of all samples, the commonest first."""
     rows = [
@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_members(
 
 
 def test_nothing_and_faults(
-    make_shard: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make_shard: MakeShard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An empty shard has zeros; a shard that cannot be read, and an unknown column, are errors."""
     empty = make_shard("empty.tar", [])

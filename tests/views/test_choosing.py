@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.shards import MakeShard
 from torch.utils.data import DataLoader
 
 import wids
@@ -18,7 +19,7 @@ KEYS = [f"k{number:02d}" for number in range(COUNT)]
 
 
 @pytest.fixture
-def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+def dataset(make_shard: MakeShard) -> wids.ShardListDataset:
     """Write fifteen samples in five shards."""
     rows, start = [], 0
     for number, length in enumerate(LENGTHS):
@@ -100,7 +101,7 @@ def test_a_view_is_no_list_of_indexes(dataset: wids.ShardListDataset) -> None:
 
 
 def test_errors_of_columns_give_the_index_that_was_read(
-    dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
+    dataset: wids.ShardListDataset, make_shard: MakeShard
 ) -> None:
     """A column's error counts in the dataset; its note gives the index in what was read."""
     bad = wids.ShardListDataset([(str(make_shard("bad.tar", [{"__key__": "x", ".cls": "?"}])), 1)])
@@ -122,7 +123,7 @@ def test_errors_of_columns_give_the_index_that_was_read(
 
 
 def test_parts_of_other_fields_come_as_samples(
-    dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
+    dataset: wids.ShardListDataset, make_shard: MakeShard
 ) -> None:
     """A batch from parts that have different fields is made sample by sample, and still whole."""
     path = make_shard("texts.tar", [{"__key__": "t", ".cls": "7", ".txt": "text"}])
@@ -178,7 +179,7 @@ def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
 
 
 @pytest.fixture
-def two_numberings(make_shard: Callable[..., Path]) -> list[wids.ShardListDataset]:
+def two_numberings(make_shard: MakeShard) -> list[wids.ShardListDataset]:
     """Open two datasets whose specs give class 1 to different names."""
     path = str(make_shard("c.tar", [{"__key__": "a", ".cls": "0"}]))
     return [

@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.shards import MakeShard
 
 import wids
 
@@ -22,7 +21,7 @@ GAPS = [n for n in INDEXES if n not in KNOWN]
 
 
 @pytest.fixture
-def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+def dataset(make_shard: MakeShard) -> wids.ShardListDataset:
     samples = []
     for n in INDEXES:
         record = {"i": n, "tags": [f"t{n % 3}", n]}
@@ -165,7 +164,7 @@ def test_a_column_of_nothing_but_fill_is_warned_of(
 
 
 def test_a_column_whose_values_equal_the_fill_is_not_warned_of(
-    make_shard: Callable[..., Path],
+    make_shard: MakeShard,
 ) -> None:
     """Values may be those of the fill, or null, in all samples."""
     shard = make_shard("0.tar", [{"__key__": "a", ".cls": "0", ".json": '{"n": null, "t": "x"}'}])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.shards import MakeShard
 
 import wids
 from wids.reading.samplesequence import is_near
@@ -19,7 +20,7 @@ Write = Callable[..., list[tuple[str, int]]]
 
 
 @pytest.fixture
-def write(make_shard: Callable[..., Path]) -> Write:
+def write(make_shard: MakeShard) -> Write:
     """Return what writes samples of some numbers in shards of eight."""
 
     def write_shards(name: str, numbers: list[int], **fields: Any) -> list[tuple[str, int]]:
@@ -232,7 +233,7 @@ FIRST: dict[str, Callable[[wids.View], object]] = {
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 @pytest.mark.parametrize("read_before", [False, True])
 def test_a_field_of_an_aligned_join_is_of_the_samples_beside_it(
-    make_shard: Callable[..., Path],
+    make_shard: MakeShard,
     first: Callable[[wids.View], object],
     read_before: bool,
 ) -> None:

@@ -2,13 +2,12 @@
 
 import hashlib
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.shards import write_shard, write_shards
+from helpers.shards import MakeShard, write_shard, write_shards
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,7 +182,7 @@ def test_keys_are_kept(dataset: Any, shard_server: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [[5, 7], ["5", "7"], np.array([5, 7])])
-def test_numbers_are_values_of_a_column(make_shard: Callable[..., Path], given: Any) -> None:
+def test_numbers_are_values_of_a_column(make_shard: MakeShard, given: Any) -> None:
     """In a column, numbers choose the samples that have them, and are no indexes."""
     rows = [{"__key__": KEYS[n], ".json": f'{{"i": {n}}}'} for n in range(10)]
     dataset = wids.ShardListDataset([(str(make_shard("n.tar", rows)), 10)])[::-1]
@@ -246,7 +245,7 @@ def test_truth_values_are_no_indexes(dataset: wids.ShardListDataset) -> None:
     assert dataset[::2].made == ("[::2]",)
 
 
-def test_keys_may_be_a_column_of_pyarrow(make_shard: Callable[..., Path]) -> None:
+def test_keys_may_be_a_column_of_pyarrow(make_shard: MakeShard) -> None:
     """A column of a table chooses the samples that the list of its texts chooses."""
     arrow = pytest.importorskip("pyarrow")
     shard = make_shard("arrow.tar", [{"__key__": key, ".cls": "1"} for key in "abcd"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
-from helpers.shards import write_shards
+from helpers.shards import MakeShard, write_shards
 
 import wids
 from wids.cli import main
@@ -56,7 +56,7 @@ CHOICES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def sides(make_shard: Callable[..., Path]) -> list[wids.ShardListDataset]:
+def sides(make_shard: MakeShard) -> list[wids.ShardListDataset]:
     """Return two datasets with the same keys and fields, and other values."""
     paths = [
         make_shard(
@@ -89,7 +89,7 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("way", JOINS)
 def test_a_saved_join_keeps_the_fields_of_its_sides(
-    make_shard: Callable[..., Path], tmp_path: Path, way: str
+    make_shard: MakeShard, tmp_path: Path, way: str
 ) -> None:
     """Samples, batches and columns come from the same side as before; options still choose."""
     joined = JOINS[way](*sides(make_shard))
@@ -102,7 +102,7 @@ def test_a_saved_join_keeps_the_fields_of_its_sides(
     assert not any(".txt" in each for each in some)
 
 
-def test_excluded_keys_do_not_come_back(make_shard: Callable[..., Path], tmp_path: Path) -> None:
+def test_excluded_keys_do_not_come_back(make_shard: MakeShard, tmp_path: Path) -> None:
     """What is appended is without them, too, but for a base of which they were left out before."""
     for name, count in (("train", 3), ("more", 5)):
         make_shard(f"{name}.tar", [{"__key__": f"k{n}", ".cls": "1"} for n in range(count)])
@@ -115,9 +115,7 @@ def test_excluded_keys_do_not_come_back(make_shard: Callable[..., Path], tmp_pat
     assert keys(wids.open(path)) == ["k0", "k2", "k0", "k1", "k2", "k3", "k4"]
 
 
-def test_fields_of_a_saved_join_are_extensions(
-    make_shard: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_fields_of_a_saved_join_are_extensions(make_shard: MakeShard, tmp_path: Path) -> None:
     """Anything else, written by hand, is an error that names the document."""
     path = tmp_path / "j.json"
     JOINS["fields"](*sides(make_shard)).save(path)
@@ -187,7 +185,7 @@ def test_the_document_says_how_it_was_made(folder: Path) -> None:
 
 
 def test_datasets_of_which_nothing_was_chosen_are_not_saved(
-    make_shard: Callable[..., Path], tmp_path: Path
+    make_shard: MakeShard, tmp_path: Path
 ) -> None:
     """Neither the rest of a concatenation, nor what was joined to that."""
     left, right = sides(make_shard)
@@ -383,7 +381,7 @@ def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
             wids.open(folder / "v.json")
 
 
-def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]) -> None:
+def test_overlays_change_a_dataset(folder: Path, make_shard: MakeShard) -> None:
     """A document of a few lines leaves samples out, replaces fields, and appends a dataset."""
     make_shard("data/fix.tar", [{"__key__": "k0007", ".cls": "77", ".txt": "new"}])
     make_shard("data/more.tar", [{"__key__": "m1", ".cls": "5"}])
@@ -407,7 +405,7 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]
     assert keys(wids.open(folder / "v2.json")) == [*KEYS[3:], "m1"]
 
 
-def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..., Path]) -> None:
+def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: MakeShard) -> None:
     """A misspelt key of a patch is named; the key of a sample that was left out is none."""
     make_shard(
         "data/fix.tar", [{"__key__": "k0007", ".cls": "7"}, {"__key__": "k007", ".cls": "8"}]
@@ -420,7 +418,7 @@ def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..
 
 
 def test_a_patch_with_other_numbers_of_classes_is_refused(
-    folder: Path, make_shard: Callable[..., Path]
+    folder: Path, make_shard: MakeShard
 ) -> None:
     """Its classes would get the names of the base; a patch without classes has none to confuse."""
     for name, classes, fields in (
@@ -547,7 +545,7 @@ def test_a_saved_view_is_no_spec_to_merge(folder: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("given", ["a folder", "a list"])
 def test_a_saved_choice_is_of_the_shards_that_it_was_made_of(
-    make_shard: Callable[..., Path], tmp_path: Path, given: str
+    make_shard: MakeShard, tmp_path: Path, given: str
 ) -> None:
     """Without digests, too, shards with other members are refused when they are read."""
 

@@ -2,11 +2,11 @@
 
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.shards import MakeShard
 
 import wids
 
@@ -67,9 +67,7 @@ def inner_part(samples: Any) -> Any:
     return samples.split(train=0.6, val=0.4)["train"].split(fit=0.7, dev=0.3)["dev"]
 
 
-def test_parts_of_parts_depend_on_keys_and_seeds_alone(
-    folder: Path, make_shard: Callable[..., Path]
-) -> None:
+def test_parts_of_parts_depend_on_keys_and_seeds_alone(folder: Path, make_shard: MakeShard) -> None:
     """Samples that are added, left out or put into another order move no other sample."""
     dataset = wids.ShardListDataset(folder / "all.json")
     expected = numbers(inner_part(dataset))

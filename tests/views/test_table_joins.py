@@ -20,6 +20,7 @@ import pyarrow.parquet
 import pytest
 from helpers.pictures import plain
 from helpers.server import ShardServer
+from helpers.shards import MakeShard
 from torch.utils.data import DataLoader
 
 import wids
@@ -52,7 +53,7 @@ def frame() -> pd.DataFrame:
 
 
 @pytest.fixture
-def dataset(make_shard: Callable[..., Path], tmp_path: Path) -> wids.ShardListDataset:
+def dataset(make_shard: MakeShard, tmp_path: Path) -> wids.ShardListDataset:
     """Write twelve samples in shards of five."""
     rows = []
     for start in range(0, COUNT, 5):
@@ -259,7 +260,7 @@ def test_what_the_table_or_the_samples_lack_is_named(dataset: wids.ShardListData
     assert dataset.join(table, replace=True).column(".cls").tolist()[3] == 30
 
 
-def test_equal_numbers_of_different_types_are_joined(make_shard: Callable[..., Path]) -> None:
+def test_equal_numbers_of_different_types_are_joined(make_shard: MakeShard) -> None:
     """Integers equal floats, decimals and texts of the same number, as in filters; also as keys."""
     samples = [{"__key__": str(n), ".cls": str(n), ".half.json": str(n / 2)} for n in range(6)]
     dataset = wids.ShardListDataset([str(make_shard("n.tar", samples))])
@@ -420,7 +421,7 @@ def test_raw_samples_have_raw_fields(dataset: wids.ShardListDataset, tmp_path: P
 
 
 def test_a_renamed_column_leaves_the_field_of_its_old_name_to_the_shards(
-    make_shard: Callable[..., Path],
+    make_shard: MakeShard,
 ) -> None:
     """A column that a join renamed is no reason to read a field of a shard as that of a table."""
     keys = ["a", "b", "c"]
@@ -615,7 +616,7 @@ def test_a_saved_join_names_its_tables(saved: Path, tmp_path: Path) -> None:
 
 
 def test_saved_joins_of_all_kinds_open(
-    dataset: wids.ShardListDataset, tmp_path: Path, make_shard: Callable[..., Path]
+    dataset: wids.ShardListDataset, tmp_path: Path, make_shard: MakeShard
 ) -> None:
     """Tables beside shards, arrays in order, fields as keys, and samples without counterparts."""
     write_tables(tmp_path)
