@@ -1,4 +1,4 @@
-"""A hostile dataset for the tests of the page."""
+"""A hostile dataset for the tests of the page, and hostile conditions."""
 
 import io
 import json
@@ -112,3 +112,76 @@ def write_hostile(folder: Path) -> Path:
             out.seek(GIGABYTE, io.SEEK_CUR)
         out.truncate(out.tell() + 10240)
     return folder
+
+
+# Conditions, of which none may read a file, change a setting, or take much time or memory.
+HOSTILE_CONDITIONS = [
+    *r"""
+copy samples to './pwn.csv'
+1=1; drop table shards
+1=1) or (1=1
+true /* x
+(select count(*) from read_csv('/etc/passwd')) > 0
+(select count(*) from '/etc/passwd') > 0
+(select count(*) from glob('/*')) > 0
+(select count(*) from read_parquet('http://127.0.0.1:1/x.parquet')) > 0
+(select content from read_text('/etc/passwd')) is not null
+(select count(*) from range(1000000000000)) > 0
+exists (select 1 from range(10000000) a, range(10000000) b)
+(select value from duckdb_settings() limit 1) is not null
+getenv('HOME') = '/root'
+current_setting('temp_directory') != ''
+(select path from "stored 0 files" limit 1) != ''
+(select max(i) from (with recursive t(i) as (select 1 union all select i+1 from t) from t)) > 0
+length(repeat('x',1000000000)) > 0
+md5(repeat('x', 1000000000)) = 'x'
+len(range(1000000000)) > 0
+list_transform(range(100000000), lambda x: x + 1) is null
+list_sum(range(10000000000)) > 0
+len(list_transform(range(100000000), lambda x: repeat('x', 1000))) > 0
+regexp_matches(repeat('a',1000000), '(a+)+$')
+json_structure(repeat('{"a":',200)||'1'||repeat('}',200)) is null
+from_json(repeat('[',100000)||repeat(']',100000), '"VARCHAR"') is null
+(repeat('[',100000)||repeat(']',100000))::json::variant is null
+attach 'x.db'
+install httpfs
+set memory_limit='100GB'
+pragma version
+query('copy samples to ''pwn''') is null
+exists(from python_scan)
+nextval('x') > 0
+random() > 0.5
+sleep_ms(1000000) > 0
+array_agg(key) is null
+string_agg(key, ',') = 'x'
+count(*) > 1
+row_number() over () > 3
+?
+$1 = 1
+columns(*) is not null
+*
+* is null
+unnest([1,2,3]) > 1
+index in (select index from samples)
+setseed(0.5) is null
+error('x')
+cast(key as blob)::varchar like 'x'
+printf('%1000000000d', 1) = ''
+format('{:1000000000}', 'x') = ''
+lpad('x', 1000000000, 'y') = ''
+list_resize([1], 10000000000) is null
+json_execute_serialized_sql(json_serialize_sql('select 1')) is null
+bitstring('1', 1000000000) is null
+factorial(1000000) > 0
+levenshtein(key, key) > 0
+json.caption ~ repeat('(a?)', 100000)
+true union select true
+regexp_matches(key, '((((.{1,1000}){1,1000}){1,1000}){1,1000})')
+""".strip().split("\n"),
+    " and ".join(["cls=1"] * 1000),
+    "not " * 2000 + "true",
+    "[" * 900 + "1" + "]" * 900 + " is null",
+    "true\0",
+    "cls = 1\nunion select 1",
+    "",
+]

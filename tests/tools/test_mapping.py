@@ -357,7 +357,6 @@ def _new(_sample: Any) -> Any:
     return {".made": b"new"}
 
 
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("output", ["new/x-%d.tar", "new.parquet"])
 def test_a_run_of_something_else_is_not_resumed(output: str) -> None:
     """Another function, other options or fields, or another version of a shard are named."""
@@ -388,7 +387,6 @@ def test_a_run_of_something_else_is_not_resumed(output: str) -> None:
     assert len(run(samples=wids.ShardListDataset("all.json")).failures) == 1
 
 
-@pytest.mark.usefixtures("folder")
 def test_a_column_is_resumed_after_the_disk_was_full() -> None:
     """What could not be written whole is no part of a later run."""
     dataset = wids.ShardListDataset("all.json")
@@ -410,7 +408,6 @@ def _bytes(sample: Any) -> Any:
     return np.random.default_rng(sample[".cls"]).bytes(2000)
 
 
-@pytest.mark.usefixtures("folder")
 def test_an_old_spec_is_gone_after_a_run_that_was_killed_at_its_end() -> None:
     """What was set aside is removed by the resumed run, which has nothing left to write."""
     dataset = wids.ShardListDataset("all.json")
