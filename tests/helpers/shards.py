@@ -28,6 +28,12 @@ def tar_bytes(
     return stream.getvalue()
 
 
+def read_tar(path: Path) -> dict[str, bytes]:
+    """Read the files of a tar with Python's tarfile; return their contents by their names."""
+    with tarfile.open(path) as archive:
+        return {each.name: archive.extractfile(each).read() for each in archive if each.isfile()}
+
+
 def write_shard(
     path: Path, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT
 ) -> Path:

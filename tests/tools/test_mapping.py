@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from helpers.shards import MakeShard, write_shards
+from helpers.shards import MakeShard, read_tar, write_shards
 
 import wids
 from wids.cli import main
@@ -60,12 +60,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def members(data: bytes) -> dict[str, bytes]:
-    """Read a tar by Python's own module."""
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-
-
 def mapped(*options: str) -> int:
     return main(["map", "all.json", "--workers", "1", *options])
 
@@ -95,7 +89,7 @@ def test_fields_of_new_shards(
     """New fields are encoded, and stored ones are copied."""
     monkeypatch.setattr(sys, "path", list(sys.path))  # a module of the working folder is found
     assert mapped(*options, "-o", "new/x-%03d.tar") == 0
-    found = members(Path("new/x-000.tar").read_bytes())
+    found = read_tar(Path("new/x-000.tar"))
     assert {name[3:]: data for name, data in found.items() if name[:3] == "k05"} == expected
 
 
@@ -294,7 +288,8 @@ def test_standard_output_is_one_tar(capfdbinary: pytest.CaptureFixture[bytes]) -
     """`-o -` writes a tar that any program reads, and the count on standard error."""
     assert mapped("--fields", ".txt", "--where", "cls in (3, 4)", "-o", "-") == 0
     captured = capfdbinary.readouterr()
-    assert members(captured.out) == {"k03.txt": b"text 3", "k04.txt": b"text 4"}
+    Path("out.tar").write_bytes(captured.out)
+    assert read_tar(Path("out.tar")) == {"k03.txt": b"text 3", "k04.txt": b"text 4"}
     assert b"of 2 samples 2 written, 0 dropped, 0 skipped" in captured.err
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.shards import MakeShard
+from helpers.shards import MakeShard, read_tar
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,11 +46,7 @@ def folder(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
 
 def members(*paths: Path) -> list[tuple[str, bytes]]:
     """Read shards by Python's tarfile."""
-    found = []
-    for path in paths:
-        with tarfile.open(path) as reader:
-            found += [(member.name, reader.extractfile(member).read()) for member in reader]
-    return found
+    return [member for path in paths for member in read_tar(path).items()]
 
 
 def old_members() -> list[tuple[str, bytes]]:

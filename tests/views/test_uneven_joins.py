@@ -1,11 +1,11 @@
 """Joins of samples with different fields: each field is from the side that has it."""
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.interpreters import run_python
+from helpers.shards import read_tar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -117,13 +117,8 @@ def test_what_a_join_takes_away_is_not_written_again(tmp_path: Path) -> None:
         ]
     ):
         wids.reshard(joined, range(4), tmp_path / f"out{number}-%06d.tar")
-        with tarfile.open(tmp_path / f"out{number}-000000.tar") as archive:
-            members = {
-                each.name: archive.extractfile(each).read()  # type: ignore[union-attr]
-                for each in archive
-                if each.name.endswith(".txt")
-            }
-        assert members == {
+        members = read_tar(tmp_path / f"out{number}-000000.tar")
+        assert {name: data for name, data in members.items() if name.endswith(".txt")} == {
             f"{sample['__key__']}.txt": bytes(sample[".txt"], "utf-8")
             if isinstance(sample[".txt"], str)
             else sample[".txt"]
