@@ -13,13 +13,14 @@ from torch.utils.data import DataLoader
 
 import wids
 
+Dataset = wids.ShardListDataset
 LENGTHS = [4, 1, 0, 7, 3]
 COUNT = sum(LENGTHS)
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
 
 
 @pytest.fixture
-def dataset(make_shard: MakeShard) -> wids.ShardListDataset:
+def dataset(make_shard: MakeShard) -> Dataset:
     """Write fifteen samples in five shards."""
     rows, start = [], 0
     for number, length in enumerate(LENGTHS):
@@ -36,7 +37,7 @@ def keys(view: Any) -> list[str]:
     return [sample["__key__"] for sample in view]
 
 
-def test_choices_come_in_many_types(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+def test_choices_come_in_many_types(dataset: Dataset, tmp_path: Path) -> None:
     """Arrays of any integers, truth values, ranges and files of numpy are choices."""
     for kind in (np.int8, np.uint16, np.uint64, np.int64):
         assert keys(dataset[np.array([14, 3], kind)]) == ["k14", "k03"]
@@ -67,7 +68,7 @@ def test_choices_come_in_many_types(dataset: wids.ShardListDataset, tmp_path: Pa
     ],
 )
 def test_a_wrong_choice_is_refused(
-    dataset: wids.ShardListDataset, choice: Any, error: type[Exception], message: str
+    dataset: Dataset, choice: Any, error: type[Exception], message: str
 ) -> None:
     """The message says what would have been one."""
     for sequence in (dataset, dataset[:], dataset[:0] + dataset):
@@ -78,7 +79,7 @@ def test_a_wrong_choice_is_refused(
             dataset[choice]
 
 
-def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
+def test_some_are_taken_at_random(dataset: Dataset) -> None:
     """`take` gives as many samples as asked for, in storage order; a seed gives the same again."""
     taken = [keys(dataset.take(6, seed)) for seed in range(20)]
     assert all(len(set(each)) == 6 and sorted(each) == each for each in taken)
@@ -91,7 +92,7 @@ def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
             dataset.take(wrong)
 
 
-def test_a_view_is_no_list_of_indexes(dataset: wids.ShardListDataset) -> None:
+def test_a_view_is_no_list_of_indexes(dataset: Dataset) -> None:
     """The error names the way to choose by its keys, which works."""
     view = dataset[3:5]
     for choose in (dataset.select, dataset.__getitem__):
@@ -101,7 +102,7 @@ def test_a_view_is_no_list_of_indexes(dataset: wids.ShardListDataset) -> None:
 
 
 def test_errors_of_columns_give_the_index_that_was_read(
-    dataset: wids.ShardListDataset, make_shard: MakeShard
+    dataset: Dataset, make_shard: MakeShard
 ) -> None:
     """A column's error counts in the dataset; its note gives the index in what was read."""
     bad = wids.ShardListDataset([(str(make_shard("bad.tar", [{"__key__": "x", ".cls": "?"}])), 1)])
@@ -122,9 +123,7 @@ def test_errors_of_columns_give_the_index_that_was_read(
         dataset.__add__([1])
 
 
-def test_parts_of_other_fields_come_as_samples(
-    dataset: wids.ShardListDataset, make_shard: MakeShard
-) -> None:
+def test_parts_of_other_fields_come_as_samples(dataset: Dataset, make_shard: MakeShard) -> None:
     """A batch from parts that have different fields is made sample by sample, and still whole."""
     path = make_shard("texts.tar", [{"__key__": "t", ".cls": "7", ".txt": "text"}])
     both = dataset[:2] + wids.ShardListDataset([str(path)])
@@ -158,7 +157,7 @@ def test_columns_of_a_view_open_its_shards_alone(shard_server: ShardServer, data
     [{"batch_size": 4}, {"cost": [1] * 9, "max_cost": 4}, {"batch_size": 4, "shape": [0] * 9}],
 )
 def test_a_loader_of_other_samples_than_its_sampler_is_refused(
-    dataset: wids.ShardListDataset, batches: dict[str, Any]
+    dataset: Dataset, batches: dict[str, Any]
 ) -> None:
     """A DataLoader says which of the two has which length, and reads no wrong sample."""
     view = dataset[3:12]
@@ -171,7 +170,7 @@ def test_a_loader_of_other_samples_than_its_sampler_is_refused(
     assert sorted(sample["__index__"] for batch in loader for sample in batch) == list(range(9))
 
 
-def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
+def test_views_say_what_they_are(dataset: Dataset) -> None:
     """Their line names the number of samples and what they were chosen from."""
     assert repr(dataset[:3]) == f"View(3 samples of {dataset!r})"
     assert repr(dataset[:3] + dataset[:1]) == f"View(4 samples of {dataset!r})"
@@ -179,7 +178,7 @@ def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
 
 
 @pytest.fixture
-def two_numberings(make_shard: MakeShard) -> list[wids.ShardListDataset]:
+def two_numberings(make_shard: MakeShard) -> list[Dataset]:
     """Open two datasets whose specs give class 1 to different names."""
     path = str(make_shard("c.tar", [{"__key__": "a", ".cls": "0"}]))
     return [
@@ -188,7 +187,7 @@ def two_numberings(make_shard: MakeShard) -> list[wids.ShardListDataset]:
     ]
 
 
-def test_class_names_of_parts_must_agree(two_numberings: list[wids.ShardListDataset]) -> None:
+def test_class_names_of_parts_must_agree(two_numberings: list[Dataset]) -> None:
     """A number that two parts name differently has no name, and that is said."""
     first, second = two_numberings
     both = wids.concat([first, second], classes="any")
@@ -216,7 +215,7 @@ def test_class_names_of_parts_must_agree(two_numberings: list[wids.ShardListData
     ],
 )
 def test_parts_with_other_numbers_of_classes_are_refused(
-    two_numberings: list[wids.ShardListDataset], together: Callable[..., Any]
+    two_numberings: list[Dataset], together: Callable[..., Any]
 ) -> None:
     """No class name needs to be asked for; a map, which may number them anew, is believed."""
     first, second = two_numberings
@@ -248,7 +247,7 @@ def test_names_in_a_file_beside_the_shards_are_compared_too(tmp_path: Path) -> N
 
 
 def test_a_join_that_replaces_says_where_classes_have_other_numbers(
-    two_numberings: list[wids.ShardListDataset],
+    two_numberings: list[Dataset],
 ) -> None:
     """New labels may well be others, so they are joined with a warning."""
     first, second = two_numberings
@@ -268,9 +267,7 @@ def test_a_join_that_replaces_says_where_classes_have_other_numbers(
         lambda both: both.keys[0],
     ],
 )
-def test_parts_without_shards_say_what_they_lack(
-    dataset: wids.ShardListDataset, ask: Callable[..., Any]
-) -> None:
+def test_parts_without_shards_say_what_they_lack(dataset: Dataset, ask: Callable[..., Any]) -> None:
     """A list has samples, and the error of all else names the part and the cure."""
     both = wids.concat([[{"__key__": "a"}, {"__key__": "b"}], dataset])
     assert [both[0]["__key__"], both[-1]["__key__"], len(both[::2])] == ["a", KEYS[-1], 9]
@@ -292,9 +289,7 @@ FROM_WEBDATASET = {
 
 
 @pytest.mark.parametrize("name", FROM_WEBDATASET)
-def test_methods_of_webdataset_name_what_takes_their_place(
-    dataset: wids.ShardListDataset, name: str
-) -> None:
+def test_methods_of_webdataset_name_what_takes_their_place(dataset: Dataset, name: str) -> None:
     """A dataset or view lacks the methods of webdataset; the error names what programs use."""
     for samples in (dataset, dataset[:3], dataset + dataset, wids.Mixture([dataset])):
         kind = type(samples).__name__
@@ -303,7 +298,7 @@ def test_methods_of_webdataset_name_what_takes_their_place(
         assert not hasattr(samples, name)
 
 
-def test_a_subclass_may_have_methods_of_these_names(dataset: wids.ShardListDataset) -> None:
+def test_a_subclass_may_have_methods_of_these_names(dataset: Dataset) -> None:
     """A method or an attribute that a program's own class adds under such a name is used."""
 
     class Own(wids.ShardListDataset):

@@ -13,6 +13,7 @@ from helpers.shards import MakeShard
 import wids
 from wids.reading.samplesequence import is_near
 
+Dataset = wids.ShardListDataset
 COUNT = 24
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
 ALIGNED = list(range(COUNT))
@@ -38,16 +39,16 @@ def write(make_shard: MakeShard) -> Write:
 
 
 @pytest.fixture
-def pictures(write: Write) -> wids.ShardListDataset:
+def pictures(write: Write) -> Dataset:
     """Write the old samples."""
     return wids.ShardListDataset(write("old", list(range(COUNT)), cls=str, text=lambda n: "x" * n))
 
 
-def captions(write: Write, numbers: list[int], name: str = "new") -> wids.ShardListDataset:
+def captions(write: Write, numbers: list[int], name: str = "new") -> Dataset:
     return wids.ShardListDataset(write(name, numbers, txt=lambda n: f"caption {n}"))
 
 
-def test_aligned_shards_need_no_table(pictures: wids.ShardListDataset, write: Write) -> None:
+def test_aligned_shards_need_no_table(pictures: Dataset, write: Write) -> None:
     """They are read side by side; what is wrongly taken for aligned is noticed in samples."""
     assert len(pickle.dumps(pictures.join(captions(write, ALIGNED)))) < 8 << 10
     swapped = [*range(11), 12, 11, *range(13, COUNT)]
@@ -67,9 +68,7 @@ def test_aligned_shards_need_no_table(pictures: wids.ShardListDataset, write: Wr
         pictures.join(captions(write, [0, 1, 2], "few"), aligned=True)
 
 
-def test_missing_samples_are_an_error_or_left_out(
-    pictures: wids.ShardListDataset, write: Write
-) -> None:
+def test_missing_samples_are_an_error_or_left_out(pictures: Dataset, write: Write) -> None:
     """The message says how many and names the first."""
     new = captions(write, [20, 3, 7])
     with pytest.raises(ValueError, match="21 of 24 samples .* 'k00'"):
@@ -91,9 +90,7 @@ def test_missing_samples_are_an_error_or_left_out(
         pictures.join(new + captions(write, [3], "twice"), missing="drop")
 
 
-def test_missing_samples_may_be_filled_with_none(
-    pictures: wids.ShardListDataset, write: Write
-) -> None:
+def test_missing_samples_may_be_filled_with_none(pictures: Dataset, write: Write) -> None:
     """Samples without a counterpart have None for its fields, and nothing in raw samples."""
     new = captions(write, [20, 3, 7])
     joined = pictures.join(new, missing="fill", rename={".txt": ".caption.txt"})
@@ -111,7 +108,7 @@ def test_missing_samples_may_be_filled_with_none(
     assert pictures[20:21].join(new, missing="fill")[0][".txt"] == "caption 20"
 
 
-def test_fields_of_one_name_need_a_decision(pictures: wids.ShardListDataset, write: Write) -> None:
+def test_fields_of_one_name_need_a_decision(pictures: Dataset, write: Write) -> None:
     """Two of one name are an error that names them; rename, fields or replace decide."""
     new = wids.ShardListDataset(
         write("n", ALIGNED[::-1], cls=lambda n: str(100 + n), txt=lambda n: f"t{n}")
@@ -138,9 +135,7 @@ def test_fields_of_one_name_need_a_decision(pictures: wids.ShardListDataset, wri
     assert set(renamed.gather_fields([3, 2]) or {}) >= {".cls", ".label.cls"}
 
 
-def test_an_empty_view_has_the_fields_of_its_dataset(
-    pictures: wids.ShardListDataset, write: Write
-) -> None:
+def test_an_empty_view_has_the_fields_of_its_dataset(pictures: Dataset, write: Write) -> None:
     """Joined to samples it gives None for each; beside others it is checked like any dataset."""
     new = captions(write, [3, 7])
     joined = pictures.join(new[:0][::-1], missing="fill", rename={".txt": ".caption"})
@@ -152,7 +147,7 @@ def test_an_empty_view_has_the_fields_of_its_dataset(
 
 
 def test_fields_that_are_not_known_yet_are_compared_when_read(
-    pictures: wids.ShardListDataset, tmp_path: Path, shard_server: ShardServer
+    pictures: Dataset, tmp_path: Path, shard_server: ShardServer
 ) -> None:
     """Joining calls no function, and requests no sample to look at its fields."""
     labels = pictures.map(lambda s: {name: s[name] for name in s if name != ".cls"})
@@ -169,9 +164,7 @@ def test_fields_that_are_not_known_yet_are_compared_when_read(
         both[3]
 
 
-def test_transformed_samples_cannot_be_joined(
-    pictures: wids.ShardListDataset, write: Write
-) -> None:
+def test_transformed_samples_cannot_be_joined(pictures: Dataset, write: Write) -> None:
     """What is no dict with a key has no fields to join; the message says to map the join."""
     new = captions(write, ALIGNED)
     odd = pictures.map(lambda sample: sample[".cls"])
@@ -180,9 +173,7 @@ def test_transformed_samples_cannot_be_joined(
     assert pictures.join(new).map(lambda sample: sample[".txt"])[2] == "caption 2"
 
 
-def test_names_of_the_other_dataset_are_checked(
-    pictures: wids.ShardListDataset, write: Write
-) -> None:
+def test_names_of_the_other_dataset_are_checked(pictures: Dataset, write: Write) -> None:
     """A misspelt name in `rename` or `fields` is warned of, with the names that there are."""
     new = captions(write, ALIGNED)
     with pytest.warns(wids.WidsWarning, match=r"rename: .* has no '\.typo'; it has \.txt"):
@@ -194,7 +185,7 @@ def test_names_of_the_other_dataset_are_checked(
     assert pictures.join(new, rename={".txt": ".caption"})[3][".caption"] == "caption 3"
 
 
-def labelled(folder: Path, name: str, field: str, classes: list[str]) -> wids.ShardListDataset:
+def labelled(folder: Path, name: str, field: str, classes: list[str]) -> Dataset:
     """Write a dataset of four samples with a class and a text each."""
     spec = folder / f"{name}.json"
     with wids.ShardWriter(folder / f"{name}-%d.tar", spec=spec) as writer:

@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader
 import wids
 from wids.cli import main
 
+Dataset = wids.ShardListDataset
 COUNT = 12
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
 ORDER = [5 * number % COUNT for number in range(COUNT)]  # of the rows of tables
@@ -53,7 +54,7 @@ def frame() -> pd.DataFrame:
 
 
 @pytest.fixture
-def dataset(make_shard: MakeShard, tmp_path: Path) -> wids.ShardListDataset:
+def dataset(make_shard: MakeShard, tmp_path: Path) -> Dataset:
     """Write twelve samples in shards of five."""
     rows = []
     for start in range(0, COUNT, 5):
@@ -122,9 +123,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_columns_are_fields_of_the_samples(
-    dataset: wids.ShardListDataset, tmp_path: Path, form: str
-) -> None:
+def test_columns_are_fields_of_the_samples(dataset: Dataset, tmp_path: Path, form: str) -> None:
     """Values are those of the table, pictures and JSON are decoded, a null is None."""
     joined = dataset.join(FORMS[form](tmp_path))
     for number, sample in enumerate(joined):
@@ -151,7 +150,7 @@ def test_columns_are_fields_of_the_samples(
     assert batch[".uid"] == ["u5", "u0"]
 
 
-def test_csv_keeps_codes_and_finds_numbers(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+def test_csv_keeps_codes_and_finds_numbers(dataset: Dataset, tmp_path: Path) -> None:
     """A column of numbers is one, an empty cell in it null; "007", words and inches stay text."""
     lines = ["key\tcode\tcount\tshare\tword\tinch\tbig"]
     for n in ORDER:
@@ -169,9 +168,7 @@ def test_csv_keeps_codes_and_finds_numbers(dataset: wids.ShardListDataset, tmp_p
     assert ".uid" not in joined[5]
 
 
-def test_csv_keeps_the_digits_of_whole_numbers(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_csv_keeps_the_digits_of_whole_numbers(dataset: Dataset, tmp_path: Path) -> None:
     """One of more than 64 bits makes its column text; other numbers are the nearest floats."""
     rows = [f"{key},{2**63},{0.1 + 0.2},{2**53 + 1}" for key in KEYS[1:]]
     rows.append(f"{KEYS[0]},1,0.12345678901234567890,{-(2**63)}")
@@ -187,7 +184,7 @@ def test_csv_keeps_the_digits_of_whole_numbers(
     [(['"1', "2"], 2), (["0", '"1', '"2', "3"], 3), (["0", '"1"x', "2", '"3\n"'], 3)],
 )
 def test_a_quote_that_is_not_closed_takes_no_rows(
-    dataset: wids.ShardListDataset, tmp_path: Path, cells: list[str], line: int
+    dataset: Dataset, tmp_path: Path, cells: list[str], line: int
 ) -> None:
     """It is an error with its line, also where samples without a row are dropped."""
     rows = [f"{key},{cell}" for key, cell in zip(KEYS, cells, strict=False)]
@@ -196,9 +193,7 @@ def test_a_quote_that_is_not_closed_takes_no_rows(
         dataset.join(tmp_path / "t.csv", missing="drop")
 
 
-def test_arrays_are_in_the_order_of_the_samples(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_arrays_are_in_the_order_of_the_samples(dataset: Dataset, tmp_path: Path) -> None:
     """A file gives its name to the field; rows of numbers are arrays; the length must agree."""
     np.save(tmp_path / "score.npy", np.arange(COUNT) / 2)
     np.save(tmp_path / "latent.npy", np.arange(COUNT * 6, dtype=">f4").reshape(COUNT, 2, 3))
@@ -224,7 +219,7 @@ def test_arrays_are_in_the_order_of_the_samples(
         dataset.join(np.array(3))
 
 
-def test_samples_are_found_by_a_column_or_a_field(dataset: wids.ShardListDataset) -> None:
+def test_samples_are_found_by_a_column_or_a_field(dataset: Dataset) -> None:
     """`on` names the column of keys, or the field and the column that are equal."""
     table = frame().rename(columns={"key": "image"})
     assert dataset.join(table, on="image")[2][".caption"] == "caption 2, grün"
@@ -240,7 +235,7 @@ def test_samples_are_found_by_a_column_or_a_field(dataset: wids.ShardListDataset
     assert gaps.join({"uid": ["u3"], "z": [1]}, on=(".y", "uid"), missing="drop")[0][".cls"] == 3
 
 
-def test_what_the_table_or_the_samples_lack_is_named(dataset: wids.ShardListDataset) -> None:
+def test_what_the_table_or_the_samples_lack_is_named(dataset: Dataset) -> None:
     """Columns and fields that are not there, and two columns of one field, are errors."""
     for options in ({"fields": ["captoin"]}, {"on": "id"}, {"rename": {"txt": ".x"}}):
         with pytest.raises(ValueError, match="the table has no column '.*'uid'"):
@@ -279,9 +274,7 @@ def test_equal_numbers_of_different_types_are_joined(make_shard: MakeShard) -> N
     assert [s[".cls"] for s in dataset.select_keys(["1"], column=".half.json")] == [2]
 
 
-def test_missing_rows_are_an_error_left_out_or_none(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_missing_rows_are_an_error_left_out_or_none(dataset: Dataset, tmp_path: Path) -> None:
     """The message says how many, and names the first key, and what the table begins with."""
     table = frame()[frame().key.isin(["k02", "k07", "k09"])]
     with pytest.raises(ValueError, match=r"9 of 12 samples .*'k00'; column 'key' begins.*drop"):
@@ -321,7 +314,7 @@ def test_missing_rows_are_an_error_left_out_or_none(
         dataset.join(empty)
 
 
-def test_double_keys_are_an_error_if_samples_have_them(dataset: wids.ShardListDataset) -> None:
+def test_double_keys_are_an_error_if_samples_have_them(dataset: Dataset) -> None:
     """Two rows of one key are named; rows that no sample looks for, and null keys, may be many."""
     table = {"key": [*KEYS, "k05", "other", "other", None, None], "x": list(range(17))}
     with pytest.raises(ValueError, match="rows 5 and 12 of the table both have 'k05'"):
@@ -333,9 +326,7 @@ def test_double_keys_are_an_error_if_samples_have_them(dataset: wids.ShardListDa
         dataset.join(double, on=".json:uid", missing="fill")
 
 
-def test_files_that_are_no_tables_are_refused(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_files_that_are_no_tables_are_refused(dataset: Dataset, tmp_path: Path) -> None:
     """By their name, or by what is in them; columns of other lengths are none of one table."""
     for name in ("t.xlsx", "t.parquet", "t.arrow", "t.csv"):
         (tmp_path / name).write_bytes(b"PAR1 no table" if name != "t.csv" else b"")
@@ -359,7 +350,7 @@ def test_files_that_are_no_tables_are_refused(
     ],
 )
 def test_dates_that_python_lacks_are_errors_of_the_table(
-    dataset: wids.ShardListDataset, tmp_path: Path, column: pa.Array
+    dataset: Dataset, tmp_path: Path, column: pa.Array
 ) -> None:
     """A sample, a batch and a column say so; the table's other columns are read."""
     pyarrow.feather.write_feather(
@@ -378,9 +369,7 @@ def numbers_in(view: Any) -> list[int]:
     return rows
 
 
-def test_columns_are_chosen_by_without_a_shard(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_columns_are_chosen_by_without_a_shard(dataset: Dataset, tmp_path: Path) -> None:
     """Filters, orders, strata and columns of a joined field read no tar."""
     joined = dataset.join(as_parquet(tmp_path))
     for path in tmp_path.glob("*.tar"):
@@ -401,7 +390,7 @@ def test_columns_are_chosen_by_without_a_shard(
     assert numbers.column(".width").tolist() == [103, 105, 107]
 
 
-def test_raw_samples_have_raw_fields(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+def test_raw_samples_have_raw_fields(dataset: Dataset, tmp_path: Path) -> None:
     """Bytes where the dataset reads bytes, streams where it decodes nothing."""
     table = as_parquet(tmp_path)
     for kind in ("bytes", "memoryview"):
@@ -442,7 +431,7 @@ def test_a_renamed_column_leaves_the_field_of_its_old_name_to_the_shards(
     assert list(joined.filter('"other.json".n > 5').keys) == ["b", "c"]
 
 
-def test_damaged_values_are_answered_like_fields(dataset: wids.ShardListDataset) -> None:
+def test_damaged_values_are_answered_like_fields(dataset: Dataset) -> None:
     """The error names field, sample and key; `on_error` of the dataset may replace the value."""
     table = {"key": KEYS, "json2.json": ["{"] * COUNT}
     with pytest.raises(wids.DecodeError, match=r"'\.json2\.json' of sample 3, key 'k03'"):
@@ -452,9 +441,7 @@ def test_damaged_values_are_answered_like_fields(dataset: wids.ShardListDataset)
     assert forgiving.column(".json2.json").tolist() == [0] * COUNT
 
 
-def test_a_file_that_changed_is_refused_by_its_name(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_a_file_that_changed_is_refused_by_its_name(dataset: Dataset, tmp_path: Path) -> None:
     """A pickled join is small, reads the file of the table again, and notices another one."""
     path = tmp_path / "t.parquet"
     table = pa.table({"key": KEYS, "text": ["x" * 100_000] * COUNT})
@@ -470,7 +457,7 @@ def test_a_file_that_changed_is_refused_by_its_name(
         pickle.loads(image)
 
 
-def test_large_tables_in_memory_are_shared(dataset: wids.ShardListDataset) -> None:
+def test_large_tables_in_memory_are_shared(dataset: Dataset) -> None:
     """What is large is pickled as the path of a file, which lasts as long as the table."""
     blobs = [bytes([n]) * 9000 for n in range(COUNT)]
     table = {
@@ -492,9 +479,7 @@ def test_large_tables_in_memory_are_shared(dataset: wids.ShardListDataset) -> No
         pickle.loads(image)
 
 
-def test_an_uncompressed_arrow_file_is_mapped(
-    dataset: wids.ShardListDataset, tmp_path: Path
-) -> None:
+def test_an_uncompressed_arrow_file_is_mapped(dataset: Dataset, tmp_path: Path) -> None:
     """Its values take no memory of the process."""
     table = pa.table({"key": KEYS, "text": ["x" * 1_000_000] * COUNT})
     pyarrow.feather.write_feather(table, tmp_path / "t.arrow", compression="uncompressed")
@@ -504,7 +489,7 @@ def test_an_uncompressed_arrow_file_is_mapped(
     assert pa.total_allocated_bytes() - before < 1_000_000
 
 
-def test_a_join_of_a_join_is_joined_again(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+def test_a_join_of_a_join_is_joined_again(dataset: Dataset, tmp_path: Path) -> None:
     """Tables join views, concatenations and joins alike."""
     first = dataset.join(frame(), fields=["width"])
     second = (first[:4] + first[8:]).join(as_parquet(tmp_path), fields=["caption"])
@@ -532,7 +517,7 @@ def write_tables(folder: Path) -> None:
         (folder / f"{start}_stats.json").write_text(json.dumps({"count": 6, "successes": 5}))
 
 
-def test_tables_beside_shards(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+def test_tables_beside_shards(dataset: Dataset, tmp_path: Path) -> None:
     """Each shard's own table gives its samples their columns; rows that failed are passed over."""
     write_tables(tmp_path)
     for samples in (dataset, wids.ShardListDataset(tmp_path, cache_dir=tmp_path / "cache")):
@@ -559,7 +544,7 @@ def test_tables_beside_shards(dataset: wids.ShardListDataset, tmp_path: Path) ->
         dataset.join_tables("{shard}.parquet", fields=["url"], missing="drop")
 
 
-def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+def test_tables_that_are_missing_are_named(dataset: Dataset, tmp_path: Path) -> None:
     """The message names the first file; "drop" and "fill" do without."""
     write_tables(tmp_path)
     (tmp_path / "5.parquet").unlink()
@@ -575,7 +560,7 @@ def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_p
 
 
 @pytest.fixture
-def saved(dataset: wids.ShardListDataset, tmp_path: Path) -> Path:
+def saved(dataset: Dataset, tmp_path: Path) -> Path:
     """Save a filtered join of a file of a table, with samples that have no row."""
     as_parquet(tmp_path)
     some = dataset.join(tmp_path / "t.parquet", fields=["width"], rename={"width": ".w"})
@@ -616,7 +601,7 @@ def test_a_saved_join_names_its_tables(saved: Path, tmp_path: Path) -> None:
 
 
 def test_saved_joins_of_all_kinds_open(
-    dataset: wids.ShardListDataset, tmp_path: Path, make_shard: MakeShard
+    dataset: Dataset, tmp_path: Path, make_shard: MakeShard
 ) -> None:
     """Tables beside shards, arrays in order, fields as keys, and samples without counterparts."""
     write_tables(tmp_path)
@@ -640,7 +625,7 @@ def test_saved_joins_of_all_kinds_open(
         dataset.join(frame()).save(tmp_path / "memory.json")
 
 
-def test_filters_compare_every_kind_of_value(dataset: wids.ShardListDataset) -> None:
+def test_filters_compare_every_kind_of_value(dataset: Dataset) -> None:
     """Dates compare with texts in ISO's form, decimals with all digits."""
     days = [dt.datetime(2020, 1, n + 1) for n in range(3)]  # noqa: DTZ001 (dates without zone)
     hours = [None, *(dt.datetime(2020, 1, 1, n, tzinfo=dt.UTC) for n in (1, 2))]
@@ -669,7 +654,7 @@ def test_filters_compare_every_kind_of_value(dataset: wids.ShardListDataset) -> 
         assert list(joined.filter(condition).keys) == [KEYS[n] for n in found], condition
 
 
-def test_rows_in_order_must_have_the_keys(dataset: wids.ShardListDataset) -> None:
+def test_rows_in_order_must_have_the_keys(dataset: Dataset) -> None:
     """With `aligned`, a table whose own keys are in another order is refused."""
     table = {"key": KEYS, "n": list(range(COUNT))}
     assert dataset.join(table, aligned=True)[5][".n"] == 5
@@ -678,7 +663,7 @@ def test_rows_in_order_must_have_the_keys(dataset: wids.ShardListDataset) -> Non
 
 
 def test_a_relative_table_moves_with_the_view(
-    dataset: wids.ShardListDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table beside the folder of the document is found after both were moved."""
     monkeypatch.chdir(tmp_path)
@@ -693,9 +678,7 @@ def test_a_relative_table_moves_with_the_view(
 
 
 @pytest.fixture
-def served(
-    dataset: wids.ShardListDataset, tmp_path: Path, shard_server: ShardServer
-) -> wids.ShardListDataset:
+def served(dataset: Dataset, tmp_path: Path, shard_server: ShardServer) -> Dataset:
     """Serve the shards and a table beside each of them, and open them through a new cache."""
     write_tables(tmp_path)
     shards = [shard["url"] for shard in dataset.shards]
@@ -711,7 +694,7 @@ SHARDS = [("0", 5), ("5", 5), ("10", 2)]
 
 
 def test_tables_beside_remote_shards_are_fetched(
-    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+    served: Dataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:
     """Each is fetched once into the cache folder; filters on columns fetch no shard."""
     joined = served.join_tables("{shard}.parquet")
@@ -731,7 +714,7 @@ def test_tables_beside_remote_shards_are_fetched(
 
 
 def test_no_shard_is_fetched_for_its_keys(
-    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+    served: Dataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:
     """Keys come from the sidecars beside remote shards, also where shards are read whole."""
     rows = [(shard["url"], shard["nsamples"]) for shard in served.shards]
@@ -750,7 +733,7 @@ def test_no_shard_is_fetched_for_its_keys(
 
 
 def test_faults_of_remote_tables_are_said(
-    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+    served: Dataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:
     """A missing table, a page in its place, a cut one and a changed one are errors that name it."""
     served.join_tables("{shard}.parquet").save(tmp_path / "t.json")
@@ -777,7 +760,7 @@ def test_faults_of_remote_tables_are_said(
 
 
 def test_a_table_at_a_url_is_joined(
-    dataset: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+    dataset: Dataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:
     """It is fetched, pickled as its URL, saved as it, and refused once it is another."""
     url = shard_server.put("t.parquet", as_parquet(tmp_path).read_bytes())
@@ -796,7 +779,7 @@ def test_a_table_at_a_url_is_joined(
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "npy"])
 def test_a_damaged_table_is_named_as_it_was_given(
-    ending: str, dataset: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+    ending: str, dataset: Dataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:
     """By its path or its URL, without credentials, whichever byte is damaged."""
     path, table = tmp_path / f"t.{ending}", pa.table({"key": KEYS, "n": range(COUNT)})
@@ -823,7 +806,7 @@ def test_a_damaged_table_is_named_as_it_was_given(
 
 @pytest.mark.parametrize("shape", [(12,), (12, 2)])
 def test_an_array_at_a_url_has_the_name_of_its_file(
-    dataset: wids.ShardListDataset,
+    dataset: Dataset,
     shard_server: ShardServer,
     tmp_path: Path,
     shape: tuple[int, ...],
@@ -855,13 +838,13 @@ def test_an_array_at_a_url_has_the_name_of_its_file(
         type("LazyFrame", (), {"__module__": "polars.lazyframe"})(),
     ],
 )
-def test_what_is_no_frame_is_refused(dataset: wids.ShardListDataset, frame: Any) -> None:
+def test_what_is_no_frame_is_refused(dataset: Dataset, frame: Any) -> None:
     """A series, a lazy frame and a column of several types are refused with the remedy."""
     with pytest.raises(ValueError, match=r"cannot be joined: .*\.to_frame\(\)"):
         dataset.join(frame)
 
 
-def test_columns_are_told_apart_by_case(dataset: wids.ShardListDataset) -> None:
+def test_columns_are_told_apart_by_case(dataset: Dataset) -> None:
     """Two columns have two names in SQL; a column that hides a field of the samples is an error."""
     both = dataset.join({"key": KEYS, "Q": range(COUNT), "q": range(COUNT, 0, -1), "__x__": KEYS})
     row = both.sql("select q, q_2, __x__ from samples order by index limit 1").arrow().to_pylist()
@@ -870,7 +853,7 @@ def test_columns_are_told_apart_by_case(dataset: wids.ShardListDataset) -> None:
         dataset.join({"key": KEYS, "CLS": range(COUNT)})
 
 
-def test_times_of_numpy_in_a_list_are_those_of_python(dataset: wids.ShardListDataset) -> None:
+def test_times_of_numpy_in_a_list_are_those_of_python(dataset: Dataset) -> None:
     """Dates stay dates, and nanoseconds become no integers."""
     days = [np.datetime64("2020-01-01", unit) for unit in ("D", "ns", "s")] * 4
     found = dataset.join({"key": KEYS, "day": days}).column(".day")
