@@ -28,6 +28,10 @@ from wids import TarIndex
 from wids.browse.orders import parse_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
+# No test waits for long.
+TWICE = replace(PATIENT, attempts=2, backoff_seconds=0.01)
+IMPATIENT = replace(TWICE, stall_timeout_seconds=1.0)  # for a server that does keep silent
+
 
 def jpeg(number: int, size: tuple[int, int] = (60, 40)) -> bytes:
     return plain("JPEG", size, (number * 9 % 256, 80, 120))
@@ -391,8 +395,7 @@ def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
         # The shard may be mended while the page is open.
         assert server.get("thumb", i=0, f=0, s=96).headers["Cache-Control"] == "no-store"
         assert "No such file" in server.get("api/sample", i=3).json()["error"]
-        states = [row["state"] for row in server.ask("shards")["shards"]]
-        assert states == ["damaged", "missing", "local"]
+        assert server.states() == ["damaged", "missing", "local"]
         found = server.search("part0")
         assert (len(found["hits"]), found["skipped"]) == (10, 2)
         assert server.ask_until_finished("overview")["skipped"] == 2
@@ -417,30 +420,34 @@ def serve_remotely(folder: Path, shard_server: Any, *, sidecars: bool = True) ->
     return [(serve_shard(shard_server, path, sidecar=sidecars), 10) for path in paths]
 
 
-def test_a_remote_page_costs_little_more_than_its_samples(folder: Path, shard_server: Any):
+@pytest.fixture
+def remote(folder: Path, shard_server: ShardServer) -> Iterator[Browsing]:
+    """Serve the shards from another server, which is given up after two attempts."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
+        yield server
+
+
+def test_a_remote_page_costs_little_more_than_its_samples(remote: Browsing, shard_server: Any):
     """The first page of a remote dataset fetches only the fields that it shows."""
-    rows = serve_remotely(folder, shard_server)
-    with browsing(rows) as server:
-        tiles = server.ask("page", count=5)["tiles"]
-        pictures = [server.get("thumb", i=tile["index"], f=0, s=96) for tile in tiles]
-        assert all(picture.headers["Content-Type"] != "image/svg+xml" for picture in pictures)
-        shown = sum(len(s[".jpg"]) + len(s[".json"]) + 1 for s in samples_of(0)[:5])
-        tars = [r for r in shard_server.requests if r.path.endswith(".tar")]
-        assert sum(request.nbytes for request in tars) < shown + 5 * 6_000
-        assert {request.path for request in tars} == {"/s-0.tar"}
-        assert [row["state"] for row in server.ask("shards")["shards"]] == ["remote"] * 3
+    tiles = remote.ask("page", count=5)["tiles"]
+    pictures = [remote.get("thumb", i=tile["index"], f=0, s=96) for tile in tiles]
+    assert all(picture.headers["Content-Type"] != "image/svg+xml" for picture in pictures)
+    shown = sum(len(s[".jpg"]) + len(s[".json"]) + 1 for s in samples_of(0)[:5])
+    tars = [r for r in shard_server.requests if r.path.endswith(".tar")]
+    assert sum(request.nbytes for request in tars) < shown + 5 * 6_000
+    assert {request.path for request in tars} == {"/s-0.tar"}
+    assert remote.states() == ["remote"] * 3
 
 
-def test_a_part_of_a_remote_field_costs_that_part(folder: Path, shard_server: Any):
+def test_a_part_of_a_remote_field_costs_that_part(remote: Browsing, shard_server: Any):
     """The first range of a remote video fetches the headers of its sample, later ones no more."""
-    rows = serve_remotely(folder, shard_server)
-    with browsing(rows) as server:
-        server.ask("page", count=1)
-        server.get("raw", {"Range": "bytes=0-9"}, i=4, f=3)
-        before = shard_server.nbytes
-        part = server.get("raw", {"Range": "bytes=1000-1099"}, i=4, f=3)
-        assert part.content == samples_of(0)[4][".bin"][1000:1100]
-        assert shard_server.nbytes - before < 2_000
+    remote.ask("page", count=1)
+    remote.get("raw", {"Range": "bytes=0-9"}, i=4, f=3)
+    before = shard_server.nbytes
+    part = remote.get("raw", {"Range": "bytes=1000-1099"}, i=4, f=3)
+    assert part.content == samples_of(0)[4][".bin"][1000:1100]
+    assert shard_server.nbytes - before < 2_000
 
 
 def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
@@ -461,11 +468,6 @@ def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
         found = server.search("art")
         assert (len(found["hits"]), found["without_sidecar"]) == (10, 2)
         assert server.ask("shards")["shards"][0]["state"] == "cached"
-
-
-# No test waits for long.
-TWICE = replace(PATIENT, attempts=2, backoff_seconds=0.01)
-IMPATIENT = replace(TWICE, stall_timeout_seconds=1.0)  # for a server that does keep silent
 
 
 @pytest.mark.parametrize("stall_at", [None, 0], ids=["refused", "stalled"])
@@ -489,8 +491,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         assert ["error" in tile for tile in tiles] == [False] * 10 + [True] * 20
         assert all("gave up after 2 attempts" in tile["error"] for tile in tiles[10:])
         assert shard_server.wait_for_requests(num_requests) == num_requests
-        states = [row["state"] for row in server.ask("shards")["shards"]]
-        assert states == ["local", "unreachable", "unreachable"]
+        assert server.states() == ["local", "unreachable", "unreachable"]
         found = server.search("part")
         assert (len(found["hits"]), found["skipped"], found["without_sidecar"]) == (10, 2, 0)
         assert server.ask_until_finished("overview")["skipped"] == 2
@@ -500,37 +501,31 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         server.handlers.reader.failures.retry_seconds = 0
         shard_server.heal()
         assert not any("error" in tile for tile in server.ask("page")["tiles"])
-        states = [row["state"] for row in server.ask("shards")["shards"]]
-        assert states == ["local", *(["remote"] if sidecars else ["cached"]) * 2]
+        assert server.states() == ["local", *(["remote"] if sidecars else ["cached"]) * 2]
 
 
-def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shard_server: Any):
+def test_a_server_that_answers_again_is_held_against_no_shard(remote: Browsing, shard_server: Any):
     """After one shard could be opened, the other shards of its server are tried."""
-    rows = serve_remotely(folder, shard_server)
-    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
-        shard_server.faults = Faults(refuse=True)
-        assert server.get("api/sample", i=5).status_code == 500
-        shard_server.heal()
-        failures = server.handlers.reader.failures
-        failures.retry_seconds = 0
-        assert server.ask("sample", i=15)["key"] == "part1/005"
-        failures.retry_seconds = 3600
-        assert server.ask("sample", i=5)["key"] == "part0/005"
-        assert [row["state"] for row in server.ask("shards")["shards"]] == ["remote"] * 3
+    shard_server.faults = Faults(refuse=True)
+    assert remote.get("api/sample", i=5).status_code == 500
+    shard_server.heal()
+    failures = remote.handlers.reader.failures
+    failures.retry_seconds = 0
+    assert remote.ask("sample", i=15)["key"] == "part1/005"
+    failures.retry_seconds = 3600
+    assert remote.ask("sample", i=5)["key"] == "part0/005"
+    assert remote.states() == ["remote"] * 3
 
 
 @pytest.mark.parametrize("faults", [Faults(status=500, times=2), Faults(cut_at=10, times=2)])
 def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
-    folder: Path, shard_server: Any, faults: Faults
+    remote: Browsing, shard_server: Any, faults: Faults
 ):
     """After an error for one shard, other shards of the server are requested and shown."""
-    rows = serve_remotely(folder, shard_server)
-    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
-        shard_server.faults = faults
-        tiles = server.ask("page")["tiles"]
-        assert ["error" in tile for tile in tiles] == [True] * 10 + [False] * 20
-        states = [row["state"] for row in server.ask("shards")["shards"]]
-        assert states == ["unreachable", "remote", "remote"]
+    shard_server.faults = faults
+    tiles = remote.ask("page")["tiles"]
+    assert ["error" in tile for tile in tiles] == [True] * 10 + [False] * 20
+    assert remote.states() == ["unreachable", "remote", "remote"]
 
 
 def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, shard_server: Any):
@@ -541,23 +536,19 @@ def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, 
         asked = len(shard_server.requests)
         assert all("HTTP status 500" in each["error"] for each in server.ask("page")["tiles"])
         assert len(shard_server.requests) - asked == 3 * 2
-        states = {row["state"] for row in server.ask("shards")["shards"]}
-        assert states == {"unreachable"}
+        assert set(server.states()) == {"unreachable"}
 
 
 @pytest.mark.parametrize(("status", "state"), [(404, "missing"), (403, "denied")])
 def test_a_shard_that_a_server_refuses_is_not_called_damaged(
-    folder: Path, shard_server: Any, status: int, state: str
+    remote: Browsing, shard_server: Any, status: int, state: str
 ):
     """A missing shard is "missing" and a forbidden one "denied"; others are shown."""
-    rows = serve_remotely(folder, shard_server)
-    with browsing(rows, retry_seconds=3600) as server:
-        shard_server.faults = Faults(status=status)
-        assert str(status) in server.get("api/sample", i=5).json()["error"]
-        shard_server.heal()
-        assert server.ask("sample", i=15)["key"] == "part1/005"
-        states = [row["state"] for row in server.ask("shards")["shards"]]
-        assert states == [state, "remote", "remote"]
+    shard_server.faults = Faults(status=status)
+    assert str(status) in remote.get("api/sample", i=5).json()["error"]
+    shard_server.heal()
+    assert remote.ask("sample", i=15)["key"] == "part1/005"
+    assert remote.states() == [state, "remote", "remote"]
 
 
 def test_many_ask_at_once(served: Browsing):

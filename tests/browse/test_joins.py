@@ -23,10 +23,14 @@ COUNT = 12
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
 
 
-@pytest.fixture
-def joined(make_shard: MakeShard, tmp_path: Path, monkeypatch: Any) -> Any:
-    """Join twelve samples with captions in another order, and with a table that lacks one."""
+@pytest.fixture(autouse=True)
+def _in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def joined(make_shard: MakeShard) -> Any:
+    """Join twelve samples with captions in another order, and with a table that lacks one."""
     left = [{"__key__": key, ".cls": str(n), ".txt": f"old {n}"} for n, key in enumerate(KEYS)]
     right = [{"__key__": key, ".cap.txt": f"the caption of {key}"} for key in reversed(KEYS)]
     rows = []
@@ -34,18 +38,17 @@ def joined(make_shard: MakeShard, tmp_path: Path, monkeypatch: Any) -> Any:
         numbers = slice(start, 5 if start == 0 else COUNT)
         rows.append([str(make_shard(f"{side}{start}.tar", all_[numbers]))
                      for side, all_ in (("left", left), ("right", right))])  # fmt: skip
-    options = {"cache_dir": tmp_path / "cache"}
-    datasets = [wids.ShardListDataset(list(urls), **options) for urls in zip(*rows, strict=True)]
+    datasets = [wids.ShardListDataset(list(urls)) for urls in zip(*rows, strict=True)]
     table = "key,width,note\n" + "".join(f"{KEYS[n]},{100 * n},n{n}\n" for n in range(1, COUNT))
     Path("t.csv").write_text(table)
     return datasets[0].join(datasets[1]).join("t.csv", missing="fill")
 
 
 @contextmanager
-def page_of(samples: Any, cache: Path) -> Iterator[ApiHandlers]:
+def page_of(samples: Any) -> Iterator[ApiHandlers]:
     """Open a saved view as `wids browse` does, which no torch is loaded in."""
     samples.save("page.json")
-    options = {"transformations": "memoryview", "remote": "range", "cache_dir": cache}
+    options = {"transformations": "memoryview", "remote": "range"}
     with pytest.MonkeyPatch.context() as patch:
         # Else each process that answers for the server would load it with the dataset.
         patch.delitem(sys.modules, "torch.utils.data", raising=False)
@@ -65,9 +68,9 @@ def finished(handlers: ApiHandlers, text: str) -> list[str]:
     return [tile["key"] for tile in found["tiles"]]
 
 
-def test_a_page_has_the_fields_of_both_sides(joined: Any, tmp_path: Path) -> None:
+def test_a_page_has_the_fields_of_both_sides(joined: Any) -> None:
     """Fields of a sample say where they are stored; a value that the table lacks is no field."""
-    with page_of(joined, tmp_path / "cache") as handlers:
+    with page_of(joined) as handlers:
         page = handlers.sample({"i": "7"})
         fields = {each["extension"]: each for each in page["fields"]}
         assert list(fields) == [".cls", ".txt", ".cap.txt", ".width", ".note"]
@@ -93,12 +96,10 @@ def test_a_page_has_the_fields_of_both_sides(joined: Any, tmp_path: Path) -> Non
         pytest.param("contains(\"cap.txt\", 'k0') and note = 'n3'", [3], marks=pytest.mark.slow),
     ],
 )
-def test_conditions_ask_for_joined_fields(
-    joined: Any, tmp_path: Path, text: str, expected: list[int]
-) -> None:
+def test_conditions_ask_for_joined_fields(joined: Any, text: str, expected: list[int]) -> None:
     """A condition is one of all fields, a wrong one is named, and its selection opens again."""
     some = joined[::-1].exclude(["k11"]) if "1000" in text else joined
-    with page_of(some, tmp_path / "cache") as handlers:
+    with page_of(some) as handlers:
         wanted = [KEYS[n] for n in expected if some is joined or n != 11]
         assert sorted(finished(handlers, text)) == wanted
         Path("found.json").write_text(
@@ -115,36 +116,33 @@ def test_a_join_that_has_a_sample_twice_is_refused(joined: Any) -> None:
         JoinedFields(joined, np.array([0, 1, 1]))
 
 
-def test_replaced_fields_are_those_of_the_right_side(joined: Any, tmp_path: Path) -> None:
+def test_replaced_fields_are_those_of_the_right_side(joined: Any) -> None:
     """A patched field is read from the other shards, and stored once."""
     left, right, _ = (slot.sources[0].leaf for slot in joined.slots)
     new = left.join(right, rename={".cap.txt": ".txt"}, replace=True, aligned=False)
-    with page_of(new, tmp_path / "cache") as handlers:
+    with page_of(new) as handlers:
         fields = handlers.sample({"i": "2"})["fields"]
         assert [each["extension"] for each in fields] == [".cls", ".txt"]
         assert fields[1]["summary"]["text"] == "the caption of k02"
     assert main(["info", "page.json"]) == 0
 
 
-def test_short_fields_of_the_right_side_are_shown(
-    make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_fields_of_the_right_side_are_shown(make_shard: MakeShard) -> None:
     """Tiles of a join show its text, also if no field is longer than what a tile reads."""
-    monkeypatch.chdir(tmp_path)
     left = make_shard("l.tar", [{"__key__": key, ".json": "{}"} for key in KEYS])
     right = make_shard("r.tar", [{"__key__": key, ".o.txt": "x"} for key in reversed(KEYS)])
     joined = wids.ShardListDataset([str(left)]).join(wids.ShardListDataset([str(right)]))
-    with page_of(joined, tmp_path / "cache") as handlers:
+    with page_of(joined) as handlers:
         assert [tile["key"] for tile in handlers.page({})["tiles"]] == KEYS
         located = handlers.reader.locate(0)
         assert bytes(handlers.reader.read(located, 1, 0, 16_000)) == b"x"
 
 
-def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path: Path) -> None:
+def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any) -> None:
     """A replaced field of a sample without a counterpart is no field, as by index."""
     left, right, _ = (slot.sources[0].leaf for slot in joined.slots)
     new = left.join(right[:6], rename={".cap.txt": ".txt"}, replace=True, missing="fill")
-    with page_of(new, tmp_path / "cache") as handlers:
+    with page_of(new) as handlers:
         for index, sample in enumerate(new):
             shown = [each["extension"] for each in handlers.sample({"i": str(index)})["fields"]]
             assert (".txt" in shown) == (sample[".txt"] is not None)
@@ -179,11 +177,8 @@ def sorted_by(handlers: ApiHandlers, sort: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("source", ["shards", pytest.param("table", marks=pytest.mark.slow)])
-def test_facets_count_what_a_join_gives(
-    make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
+def test_facets_count_what_a_join_gives(make_shard: MakeShard, source: str) -> None:
     """Facets and the order by a class have its new values where a join replaces it."""
-    monkeypatch.chdir(tmp_path)
     left = make_shard("l.tar", [{"__key__": key, ".cls": str(n % 3)} for n, key in enumerate(KEYS)])
     new = {key: 7 - n % 2 for n, key in enumerate(KEYS) if n != 5}
     if source == "shards":
@@ -195,7 +190,7 @@ def test_facets_count_what_a_join_gives(
         right = "t.csv"
     joined = wids.ShardListDataset([str(left)]).join(right, replace=True, missing="fill")
     values = [sample[".cls"] for sample in joined]
-    with page_of(joined, tmp_path / "cache") as handlers:
+    with page_of(joined) as handlers:
         facets = counted(handlers)
         assert counts(facets["cls"]) == {"6": values.count(6), "7": values.count(7)}
         assert ("guess" in facets) == (source == "table")
@@ -221,15 +216,13 @@ def documents(prefix: str, names: list[str]) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("form", ["of some", pytest.param("renamed", marks=pytest.mark.slow)])
 def test_json_of_joined_shards_is_counted_sorted_and_coloured(
-    make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    make_shard: MakeShard, form: str
 ) -> None:
     """Values in JSON of the right side are columns like those of the left one."""
-    monkeypatch.chdir(tmp_path)
     rows = [[str(make_shard(f"{side}{start}.tar", every[start : start + 6])) for start in (0, 6)]
             for side, every in (("l", documents("old", KEYS)),
                                 ("r", documents("new", KEYS)[::-1]))]  # fmt: skip
-    options: dict[str, Any] = {"cache_dir": tmp_path / "cache"}
-    left, right = (wids.ShardListDataset(urls, **options) for urls in rows)
+    left, right = map(wids.ShardListDataset, rows)
     how: dict[str, Any] = {"rename": {".json": ".new.json"}}
     if form != "renamed":
         how = {"replace": True}
@@ -241,7 +234,7 @@ def test_json_of_joined_shards_is_counted_sorted_and_coloured(
     texts = ["{" if text is None else bytes(text).decode() for text in raw]
     values = [None if text == "{" else json.loads(text) for text in texts]
     words = [each and each["word"] for each in values]
-    with page_of(joined, tmp_path / "cache") as handlers:
+    with page_of(joined) as handlers:
         facets = counted(handlers)
         shown = counts(facets[f"{column}.word"])
         assert shown == {word: words.count(word) for word in set(words) - {None}}
@@ -262,5 +255,5 @@ def test_json_of_joined_shards_is_counted_sorted_and_coloured(
         assert coloured == [words[index] for index in plane["indexes"]]
         assert len(coloured) == COUNT - words.count(None)
     # What was kept of the left side is not what the join gives.
-    with page_of(joined, tmp_path / "cache") as handlers:
+    with page_of(joined) as handlers:
         assert counts(counted(handlers)[f"{column}.word"]) == shown

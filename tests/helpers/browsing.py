@@ -60,6 +60,10 @@ class Browsing:
         assert answers[0].ok, answers[0].text
         return answers[0].json()
 
+    def states(self) -> list[str]:
+        """Request the states of all shards; return them."""
+        return [row["state"] for row in self.ask("shards")["shards"]]
+
     def search(self, text: str, **query: Any) -> Any:
         """Search all keys; return the progress, with `hits` in place of the number found."""
         page = self.ask_until_finished("page", q=text, count=240, **query)
