@@ -9,13 +9,20 @@ from helpers.shards import write_shard
 import wids
 
 
-def open_documents(tmp_path, *shards):
-    """Return a dataset of shards with a document for each sample: values, or raw bytes."""
-    for number, values in enumerate(shards):
-        documents = [v if isinstance(v, bytes) else json.dumps(v).encode() for v in values]
-        samples = [{"__key__": f"{number}-{i}", ".json": d} for i, d in enumerate(documents)]
+def open_samples(tmp_path, *shards):
+    """Return a dataset of shards with the fields of each sample."""
+    for number, fields in enumerate(shards):
+        samples = [{"__key__": f"{number}-{i}", **each} for i, each in enumerate(fields)]
         write_shard(tmp_path / "shards" / f"s{number}.tar", samples)
     return wids.open(tmp_path / "shards", cache_dir=tmp_path / "cache")
+
+
+def open_documents(tmp_path, *shards):
+    """Return a dataset of shards with a document for each sample: values, or raw bytes."""
+    documents = [
+        [v if isinstance(v, bytes) else json.dumps(v) for v in values] for values in shards
+    ]
+    return open_samples(tmp_path, *([{".json": each} for each in shard] for shard in documents))
 
 
 def matching(dataset, condition):
@@ -173,14 +180,14 @@ def test_documents_that_are_no_objects(tmp_path):
 
 def test_texts_and_classes(tmp_path):
     samples = [
-        {"__key__": "a", ".txt": " a cat\n", ".cls": "3\n"},
-        {"__key__": "b", ".txt": "7\n", ".jpg": b"no picture"},
-        {"__key__": "c", ".txt": b"\xff", ".cls": "12"},
-        {"__key__": "d", ".cap.txt": "it's 5\" wide"},
+        {".txt": " a cat\n", ".cls": "3\n"},
+        {".txt": "7\n", ".jpg": b"no picture"},
+        {".txt": b"\xff", ".cls": "12"},
+        {".cap.txt": "it's 5\" wide"},
     ]
-    write_shard(tmp_path / "shards" / "t.tar", samples)
+    (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "classes.txt").write_text("".join(f"class {i}\n" for i in range(4)))
-    dataset = wids.open(tmp_path / "shards", cache_dir=tmp_path / "cache")
+    dataset = open_samples(tmp_path, samples)
     with pytest.warns(wids.WidsWarning, match="1 fields 'txt' are null"):
         assert matching(dataset, "txt is null and sizes.txt > 0") == [2]  # reading is an error
     assert matching(dataset, "txt = ' a cat\n'") == [0]  # as reading gives it
@@ -199,19 +206,14 @@ def test_texts_and_classes(tmp_path):
 
 
 def test_a_field_of_damaged_documents_in_one_shard_alone(tmp_path):
-    write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "one"}])
-    write_shard(tmp_path / "b.tar", [{"__key__": "b", ".b.json": b"{", ".txt": "two"}])
-    shards = [str(tmp_path / "a.tar"), str(tmp_path / "b.tar")]
-    dataset = wids.open(shards, cache_dir=tmp_path / "cache")
+    dataset = open_samples(tmp_path, [{".txt": "one"}], [{".b.json": b"{", ".txt": "two"}])
     with pytest.warns(wids.WidsWarning, match="1 fields 'b.json' are null"):
         assert matching(dataset, 'sizes."b.json" > 0 and "b.json" is null') == [1]
     assert matching(dataset, '"b.json" is null') == [0, 1]
 
 
 def test_a_damaged_class_among_numbers_is_null(tmp_path):
-    samples = [{"__key__": f"{i}", ".cls": each} for i, each in enumerate(["3", b"x", "03\n", "5"])]
-    write_shard(tmp_path / "a.tar", samples)
-    dataset = wids.open(tmp_path / "a.tar", cache_dir=tmp_path / "cache")
+    dataset = open_samples(tmp_path, [{".cls": each} for each in ("3", b"x", "03\n", "5")])
     with pytest.warns(wids.WidsWarning, match="1 fields 'cls' are null"):
         assert matching(dataset, "cls = 3") == [0, 2]
     assert matching(dataset, "cls is null and sizes.cls > 0") == [1]
@@ -228,45 +230,33 @@ def test_names_that_differ_by_case_or_are_empty_are_left_out_with_a_warning(tmp_
 
 
 def test_classes_that_are_no_integers(tmp_path):
-    for number, classes in enumerate((["1", "2"], ["0.5", "1"], ["cat", "2"])):
-        samples = [{"__key__": f"{number}{i}", ".cls": each} for i, each in enumerate(classes)]
-        write_shard(tmp_path / "shards" / f"{number}.tar", samples)
-    dataset = wids.open(tmp_path / "shards", cache_dir=tmp_path / "cache")
+    shards = (["1", "2"], ["0.5", "1"], ["cat", "2"])
+    dataset = open_samples(tmp_path, *([{".cls": each} for each in shard] for shard in shards))
     assert matching(dataset, "cls = 'cat'") == [4]
     assert matching(dataset, "try_cast(cls as double) = 2") == [1, 5]
 
 
 def test_fields_with_reserved_names_and_names_that_differ_by_case(tmp_path):
-    sample = {"__key__": "a", ".key.txt": "k", ".index.txt": "5", ".TXT": "b", ".txt": "s"}
-    write_shard(tmp_path / "a.tar", [sample])
-    write_shard(tmp_path / "b.tar", [{"__key__": "b", ".sizes": "x", ".Cap.txt": "c"}])
-    dataset = wids.open(
-        [str(tmp_path / "a.tar"), str(tmp_path / "b.tar")], cache_dir=tmp_path / "c"
-    )
+    sample = {".key.txt": "k", ".index.txt": "5", ".TXT": "b", ".txt": "s"}
+    dataset = open_samples(tmp_path, [sample], [{".sizes": "x", ".Cap.txt": "c"}])
     assert matching(dataset, "txt = 'b' and txt_2 = 's'") == [0]
     assert matching(dataset, "sizes.sizes_ = 1") == [1]
-    assert matching(dataset, "\"cap.txt\" = 'c' and key = 'b'") == [1]
+    assert matching(dataset, "\"cap.txt\" = 'c' and key = '1-0'") == [1]
 
 
 def test_compressed_fields(tmp_path):
     import gzip
 
     packed = gzip.compress(b'{"a": 5}')
-    samples = [{"__key__": "a", ".json.gz": packed}, {"__key__": "b", ".json.gz": b"broken"}]
-    write_shard(tmp_path / "a.tar", samples)
-    dataset = wids.open(str(tmp_path / "a.tar"), cache_dir=tmp_path / "cache")
+    dataset = open_samples(tmp_path, [{".json.gz": packed}, {".json.gz": b"broken"}])
     with pytest.warns(wids.WidsWarning, match="1 damaged"):
         assert matching(dataset, '"json.gz".a = 5') == [0]
 
 
 def test_no_samples(tmp_path):
-    write_shard(tmp_path / "empty.tar", [])
-    dataset = wids.open(str(tmp_path / "empty.tar"), cache_dir=tmp_path / "cache")
+    dataset = open_samples(tmp_path, [])
     assert list(dataset.sql("select count(*) from samples")) == [(0,)]
-    write_shard(tmp_path / "full.tar", [{"__key__": "a", ".cls": "1"}])
-    both = wids.open(
-        [str(tmp_path / name) for name in ("empty.tar", "full.tar")], cache_dir=tmp_path / "cache"
-    )
+    both = open_samples(tmp_path, [], [{".cls": "1"}])
     assert list(both.sql("select index, shard_index, cls from samples")) == [(0, 1, 1)]
 
 

@@ -61,6 +61,11 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, captured.out, captured.err
 
 
+def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of the shell."""
+    return subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+
+
 class TestCreate:
     """`wids create`."""
 
@@ -408,13 +413,7 @@ class TestErrors:
         samples = [{"__key__": f"{n:06}", ".txt": "x"} for n in range(3000)]
         make_shard("large.tar", samples)  # more lines than a pipe holds
         write_command(folder / "wids", "-m", "wids")
-        done = subprocess.run(
-            "./wids ls large.tar : --json | head -c 1",
-            shell=True,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_in_shell("./wids ls large.tar : --json | head -c 1")
         assert (done.stdout, done.stderr) == ("[", "")
 
     @pytest.mark.parametrize(
@@ -426,13 +425,7 @@ class TestErrors:
     ):
         """Printing to a closed standard output is an error; printing nothing is not."""
         make_shard("large.tar", [{"__key__": "a", ".txt": "x"}])
-        done = subprocess.run(
-            f"{sys.executable} -m wids {arguments} >&-",
-            shell=True,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_in_shell(f"{sys.executable} -m wids {arguments} >&-")
         assert done.returncode == code
         assert ("standard output is closed" in done.stderr) == bool(code)
         assert "Traceback" not in done.stderr

@@ -47,6 +47,11 @@ def faults_of(spec: Path, **options) -> list[tuple[str, str, str]]:
     return [(Path(fault.shard).name, fault.place, fault.severity) for fault in found]
 
 
+def places_in(shard: Path | str) -> list[tuple[str, str]]:
+    """Check a shard alone; return place and severity of each fault."""
+    return [(fault.place, fault.severity) for fault in check_shard({"url": str(shard)})]
+
+
 def change_entry(spec: Path, **fields) -> None:
     """Change what the spec says of the first shard."""
     document = json.loads(spec.read_text())
@@ -102,12 +107,8 @@ def test_members_of_no_sample_and_odd_fields_are_notes(spec: Path, make_shard: M
     """Members of no sample and odd fields are notes, not errors."""
     odd = [*samples(2), {"__key__": "x", ".txt": "no image"}, {"__key__": "README", "": "no dot"}]
     path = make_shard("odd.tar", odd)
-    found = check_shard({"url": str(path)})
-    assert [(fault.place, fault.severity) for fault in found] == [
-        ("members", "note"),
-        ("fields", "note"),
-    ]
-    assert "1 of 3 samples" in found[1].what
+    assert places_in(path) == [("members", "note"), ("fields", "note")]
+    assert "1 of 3 samples" in check_shard({"url": str(path)})[1].what
 
 
 def test_what_follows_the_end_is_a_note_or_a_fault(spec: Path, make_shard: MakeShard):
@@ -119,8 +120,7 @@ def test_what_follows_the_end_is_a_note_or_a_fault(spec: Path, make_shard: MakeS
         (second.read_bytes(), ("headers", "error")),
     ):
         first.write_bytes(plain + rest)
-        found = check_shard({"url": str(first)})
-        assert [(fault.place, fault.severity) for fault in found] == [expected]
+        assert places_in(first) == [expected]
 
 
 def test_joined_archives_are_found_with_their_cure(tmp_path: Path, make_shard: MakeShard):
@@ -162,15 +162,13 @@ def test_stale_sidecar_is_a_note(spec: Path, make_shard: MakeShard):
     """A sidecar that does not fit its shard is a note."""
     main(["create", "x-0.tar", "--sidecars", "-o", "y.json"])
     make_shard("x-0.tar", samples(4))
-    found = check_shard({"url": "x-0.tar"})
-    assert [(fault.place, fault.severity) for fault in found] == [("x-0.tar.widx", "note")]
+    assert places_in("x-0.tar") == [("x-0.tar.widx", "note")]
 
 
 def test_interleaved_samples_are_an_error_with_both_places(spec: Path, make_shard: MakeShard):
     """Members of a sample that are not adjacent are an error with both places."""
     rows = [{"__key__": key, extension: "x"} for extension in (".a", ".b") for key in ("1", "2")]
-    found = check_shard({"url": str(make_shard("mixed.tar", rows))})
-    assert [(fault.place, fault.severity) for fault in found] == [("headers", "error")]
+    assert places_in(make_shard("mixed.tar", rows)) == [("headers", "error")]
 
 
 def test_remote_shards_are_checked(spec: Path, shard_server):
