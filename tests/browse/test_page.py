@@ -78,6 +78,14 @@ def served(spec: Path) -> Iterator[Browsing]:
         yield server
 
 
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """Open a page that may log errors, which `open_page` refuses."""
+    with chromium.new_context() as context:
+        context.set_default_timeout(WAIT_MILLISECONDS)
+        yield context.new_page()
+
+
 def keys_shown(page: Any) -> list[str]:
     return page.locator(".grid .key").all_inner_texts()
 
@@ -127,10 +135,8 @@ def test_every_state_is_a_url(served: Browsing, open_page: Open):
     assert keys_shown(other) == keys_shown(page)
 
 
-def test_a_damaged_link_leads_to_the_samples(served: Browsing, chromium: Any):
+def test_a_damaged_link_leads_to_the_samples(served: Browsing, page: Any):
     """Invalid parts of a link are ignored; an unknown order is named, and the toolbar usable."""
-    page = chromium.new_page()
-    page.set_default_timeout(WAIT_MILLISECONDS)
     for query in ("size=toString&view=x", "at=1e30", "at=-5", "at=99999999999999999999"):
         page.goto(f"{served.url}?{query}")
         page.locator(".tile").nth(59).wait_for()
@@ -138,7 +144,6 @@ def test_a_damaged_link_leads_to_the_samples(served: Browsing, chromium: Any):
     page.goto(f"{served.url}?order=toString")
     assert "order: expected one of" in page.locator("[role=alert]").inner_text()
     assert page.get_by_label("Order", exact=True).input_value() == ""
-    page.close()
 
 
 def test_a_tile_that_cannot_be_read_says_why(
@@ -565,10 +570,8 @@ def test_a_filter_is_saved_as_a_selection(
     assert json.loads(saved.read_text())["datasets"][0]["spec"] == str(spec)
 
 
-def test_a_wrong_condition_says_what_is_wrong(served: Browsing, chromium: Any):
+def test_a_wrong_condition_says_what_is_wrong(served: Browsing, page: Any):
     """What is wrong is said and marked, and the last result stays until it is mended."""
-    page = chromium.new_page()
-    page.set_default_timeout(WAIT_MILLISECONDS)
     box = page.get_by_role("combobox", name="Condition")
     for query, shown in (("?", 60), ("?where=json.numbr+>+1", 0)):
         page.goto(served.url + query)
@@ -586,7 +589,6 @@ def test_a_wrong_condition_says_what_is_wrong(served: Browsing, chromium: Any):
     page.get_by_text("40 samples found").wait_for()
     assert box.get_attribute("aria-invalid") is None
     assert page.get_by_role("alert").count() == 0
-    page.close()
 
 
 def test_the_dataset_page_leads_to_what_it_shows(served: Browsing, open_page: Open):
@@ -659,19 +661,16 @@ def test_nothing_of_a_hostile_dataset_runs(page_of: Open):
         page.keyboard.press("j")
 
 
-def test_a_drawing_opened_as_a_page_is_saved_instead(serve: Serve, chromium: Any):
+def test_a_drawing_opened_as_a_page_is_saved_instead(serve: Serve, page: Any):
     """An SVG or HTML field that is opened as a page is downloaded."""
     server = serve(hostile_samples())
     keys = [sample["__key__"] for sample in hostile_samples()]
-    page = chromium.new_page()
-    page.set_default_timeout(WAIT_MILLISECONDS)
     page.goto(server.url)
     for key in ("page", "drawing"):
         address = f"{server.url}raw?i={keys.index(key)}&f=0"
         with page.expect_download():
             page.evaluate("address => { location.href = address; }", address)
         assert page.evaluate("window.broken_into") is None
-    page.close()
 
 
 def focused_key(page: Any) -> str:
@@ -737,7 +736,7 @@ def test_remote_shards_without_sidecars_are_explained(
 
 
 def test_the_page_is_of_use_beside_a_server_that_is_down(
-    spec: Path, chromium: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+    spec: Path, page: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ):
     """Local shards are shown while a server is down, and the page names what it waits for."""
     rows = [(str(spec.parent / "page-0.tar"), 50), (f"{shard_server.url}/a.tar", 50)]
@@ -752,8 +751,6 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
             return locate(dataset, index)
 
         monkeypatch.setattr(kind, "locate_sample", slowly)
-        page = chromium.new_page()
-        page.set_default_timeout(WAIT_MILLISECONDS)
         try:
             page.goto(server.url)
             page.get_by_text("A remote shard without a sidecar").wait_for()
@@ -769,7 +766,6 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
         page.get_by_text("cannot be reached").wait_for()
         page.goto(f"{server.url}?i=3")
         wait_for_key(page, 3)
-        page.close()
 
 
 def test_what_is_long_comes_on_request(page_of: Open):
@@ -821,13 +817,11 @@ def test_a_page_begins_at_its_top_and_back_restores_the_place(served: Browsing, 
     wait_until(page, f"scrollY === {bottom}")
 
 
-def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
+def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, page: Any):
     """Keys lead from an unreadable sample to its neighbours and the grid."""
     paths = [write_shard(tmp_path / f"{name}.tar", [sample_of(1)]) for name in "abc"]
     with browsing([(str(path), 1) for path in paths]) as server:
         paths[1].write_bytes(b"no tar" * 1000)
-        context = chromium.new_context()
-        page = context.new_page()
         page.goto(f"{server.url}?i=1")
         page.get_by_text("This sample cannot be read").wait_for()
         for key, index in (("j", 2), ("k", 1), ("ArrowLeft", 0), ("j", 1)):
@@ -836,7 +830,6 @@ def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
             page.locator(".failure" if index == 1 else ".card").first.wait_for()
         page.keyboard.press("Escape")
         page.locator(".tile").first.wait_for()
-        context.close()
 
 
 def test_a_mask_has_a_legend(page_of: Open):
