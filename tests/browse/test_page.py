@@ -575,7 +575,7 @@ def test_a_wrong_condition_says_what_is_wrong(served: Browsing, page: Any):
     box = page.get_by_role("combobox", name="Condition")
     for query, shown in (("?", 60), ("?where=json.numbr+>+1", 0)):
         page.goto(served.url + query)
-        page.locator(".pager" if shown else "[role=alert]").wait_for()
+        page.locator(".tile >> nth=59" if shown else "[role=alert]").wait_for()
         box.fill("json.numbr > 100")
         page.keyboard.press("Enter")
         alert = page.get_by_role("alert")
