@@ -572,6 +572,7 @@ def test_a_filter_is_saved_as_a_selection(
 
 def test_a_wrong_condition_says_what_is_wrong(served: Browsing, page: Any):
     """What is wrong is said and marked, and the last result stays until it is mended."""
+    served.ask_until_finished("page", where="true")  # while the first is asked, no tiles are shown
     box = page.get_by_role("combobox", name="Condition")
     for query, shown in (("?", 60), ("?where=json.numbr+>+1", 0)):
         page.goto(served.url + query)
