@@ -39,6 +39,12 @@ def base_of(view: Any) -> Any:
     return view.slots[0].sources[0].leaf
 
 
+def write_view(path: Path, **document: Any) -> Path:
+    """Write a saved view as one does by hand."""
+    path.write_text(json.dumps({"wids_version": 3, **document}))
+    return path
+
+
 def edited(path: Path, **changes: Any) -> Path:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return path
@@ -107,11 +113,9 @@ def test_excluded_keys_do_not_come_back(make_shard: MakeShard, tmp_path: Path) -
     for name, count in (("train", 3), ("more", 5)):
         make_shard(f"{name}.tar", [{"__key__": f"k{n}", ".cls": "1"} for n in range(count)])
     path = tmp_path / "v.json"
-    document = {"wids_version": 3, "base": "train.tar", "exclude": ["k1", "k4"]}
-    path.write_text(json.dumps(document | {"append": ["more.tar"]}))
+    write_view(path, base="train.tar", exclude=["k1", "k4"], append=["more.tar"])
     assert keys(wids.open(path)) == ["k0", "k2", "k0", "k2", "k3"]
-    inner = {"base": {"base": "train.tar", "exclude": ["k1"]}, "append": "more.tar"}
-    path.write_text(json.dumps({"wids_version": 3} | inner))
+    write_view(path, base={"base": "train.tar", "exclude": ["k1"]}, append="more.tar")
     assert keys(wids.open(path)) == ["k0", "k2", "k0", "k1", "k2", "k3", "k4"]
 
 
@@ -254,8 +258,7 @@ def test_options_that_cannot_be_kept_are_refused(folder: Path) -> None:
     options: dict[str, Any] = {"shardlist": [{"url": "/etc/hosts", "nsamples": 1}]}
     wids.ShardListDataset(folder / "train.json", options=options).save(folder / "own.json")
     assert "spec" not in json.loads((folder / "own.json").read_text())["datasets"][0]
-    base = {"spec": "train.json", "options": options}
-    (folder / "own.json").write_text(json.dumps({"wids_version": 3, "base": base}))
+    write_view(folder / "own.json", base={"spec": "train.json", "options": options})
     with pytest.raises(wids.SpecError, match="options: expected top-level keys without shards"):
         wids.open(folder / "own.json")
 
@@ -274,12 +277,10 @@ def test_appended_samples_with_other_numbers_of_classes_are_refused(folder: Path
     spec = json.loads((folder / "train.json").read_text())
     for name, classes in (("one.json", ["a", "b"]), ("two.json", ["b", "a"])):
         (folder / name).write_text(json.dumps(spec | {"classes": classes}))
-    document = {"wids_version": 3, "base": "one.json", "append": ["two.json"]}
-    (folder / "both.json").write_text(json.dumps(document))
+    path = write_view(folder / "both.json", base="one.json", append=["two.json"])
     with pytest.raises(wids.SpecError, match=r"both\.json: .*number their classes differently"):
-        wids.open(folder / "both.json")
-    (folder / "both.json").write_text(json.dumps(document | {"classes": "any"}))
-    both = wids.open(folder / "both.json")
+        wids.open(path)
+    both = wids.open(edited(path, classes="any"))
     assert len(both) == 2 * COUNT
     both.save(folder / "again.json")
     again = wids.open(folder / "again.json")
@@ -372,13 +373,11 @@ def test_slots_that_name_each_other_are_bounded(folder: Path) -> None:
 
 def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
     """A key without effect, beside the base or in it, would otherwise change which samples open."""
-    for document in (
-        {"base": "train.json", "exclud": ["k0001"]},
-        {"base": {"spec": "train.json", "exclud": 3}},
-    ):
-        (folder / "v.json").write_text(json.dumps({"wids_version": 3, **document}))
+    wrong = {"exclud": ["k0001"]}
+    for document in ({"base": "train.json", **wrong}, {"base": {"spec": "train.json", **wrong}}):
+        path = write_view(folder / "v.json", **document)
         with pytest.warns(wids.WidsWarning, match="'exclud' has no effect.*expected.*nsamples"):
-            wids.open(folder / "v.json")
+            wids.open(path)
 
 
 def test_overlays_change_a_dataset(folder: Path, make_shard: MakeShard) -> None:
@@ -386,14 +385,9 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: MakeShard) -> None:
     make_shard("data/fix.tar", [{"__key__": "k0007", ".cls": "77", ".txt": "new"}])
     make_shard("data/more.tar", [{"__key__": "m1", ".cls": "5"}])
     (folder / "opted-out.txt").write_text("k0001\nk0002\nsomebody-else\n")
-    document = {
-        "wids_version": 3,
-        "base": "train.json",
-        "exclude": "opted-out.txt",
-        "patch": "fix.tar",
-        "append": ["more.tar"],
-    }
-    (folder / "v2.json").write_text(json.dumps(document))
+    rest = {"exclude": "opted-out.txt", "patch": "fix.tar", "append": ["more.tar"]}
+    for name in ("v1.json", "v2.json"):
+        write_view(folder / name, base="train.json", **rest)
     opened = wids.open(folder / "v2.json")
     assert keys(opened) == ["k0000", *KEYS[3:], "m1"]
     assert opened.get("k0007")[".cls"] == 77
@@ -401,7 +395,6 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: MakeShard) -> None:
     assert opened.get("k0008")[".cls"] == 8
     assert opened[-1][".cls"] == 5
     edited(folder / "v2.json", exclude=["k0000"], patch=None, append=None, base="v1.json")
-    (folder / "v1.json").write_text(json.dumps(document))
     assert keys(wids.open(folder / "v2.json")) == [*KEYS[3:], "m1"]
 
 
@@ -410,11 +403,10 @@ def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: MakeShard) 
     make_shard(
         "data/fix.tar", [{"__key__": "k0007", ".cls": "7"}, {"__key__": "k007", ".cls": "8"}]
     )
-    document = {"wids_version": 3, "base": "train.json", "patch": "fix.tar"}
     for exclude in ([], ["k0007"]):
-        (folder / "v3.json").write_text(json.dumps(document | {"exclude": exclude}))
+        path = write_view(folder / "v3.json", base="train.json", patch="fix.tar", exclude=exclude)
         with pytest.warns(wids.WidsWarning, match=r"1 of 2 samples change nothing.* 'k007'"):
-            wids.open(folder / "v3.json")
+            wids.open(path)
 
 
 def test_a_patch_with_other_numbers_of_classes_is_refused(
@@ -429,13 +421,12 @@ def test_a_patch_with_other_numbers_of_classes_is_refused(
         make_shard(f"data/{name}.tar", [{"__key__": KEYS[0], **fields}])
         spec = {"shardlist": [{"url": f"{name}.tar", "nsamples": 1}], "classes": classes}
         (folder / f"{name}.json").write_text(json.dumps({"wids_version": 1, **spec}))
-    document = {"wids_version": 3, "base": "base.json", "patch": ["patch.json"]}
-    (folder / "v.json").write_text(json.dumps(document))
+    path = write_view(folder / "v.json", base="base.json", patch=["patch.json"])
     with pytest.raises(wids.SpecError, match=r"v\.json: patch 'patch\.json': .*differently"):
-        wids.open(folder / "v.json")
-    (folder / "v.json").write_text(json.dumps(document | {"patch": "texts.json"}))
+        wids.open(path)
+    edited(path, patch="texts.json")
     with pytest.warns(wids.WidsWarning, match="number their classes differently"):
-        assert wids.open(folder / "v.json")[0][".txt"] == "new"
+        assert wids.open(path)[0][".txt"] == "new"
 
 
 def test_fields_are_those_of_the_view(folder: Path) -> None:
@@ -444,7 +435,7 @@ def test_fields_are_those_of_the_view(folder: Path) -> None:
     np.save(folder / "score.npy", np.arange(10))
     joined = dataset.join(dataset[::-1], rename={".cls": ".other"}).join(folder / "score.npy")
     joined[2:].save(folder / "j.json")
-    (folder / "outer.json").write_text(json.dumps({"wids_version": 3, "base": "j.json"}))
+    write_view(folder / "outer.json", base="j.json")
     for fields in ([".other"], [".cls"], [".score", ".other"]):
         for source in ("j.json", "outer.json"):
             opened = wids.open(folder / source, fields=fields)
@@ -472,9 +463,8 @@ def test_readers_of_version_1_refuse_it(folder: Path) -> None:
     assert len(wids.open([str(folder / "s1.tar")])) == 1000
     with pytest.raises(wids.SpecError):
         wids.open(folder / "none.json")
-    (folder / "no-base.json").write_text('{"wids_version": 3}')
     with pytest.raises(wids.SpecError, match="'base'"):
-        wids.open(folder / "no-base.json")
+        wids.open(write_view(folder / "no-base.json"))
 
 
 def test_a_view_does_not_replace_its_dataset(folder: Path) -> None:
