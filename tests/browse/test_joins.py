@@ -45,7 +45,7 @@ def joined(make_shard: MakeShard) -> Any:
 
 
 @contextmanager
-def page_of(samples: Any) -> Iterator[ApiHandlers]:
+def handlers_of(samples: Any) -> Iterator[ApiHandlers]:
     """Open a saved view as `wids browse` does, which no torch is loaded in."""
     samples.save("page.json")
     options = {"transformations": "memoryview", "remote": "range"}
@@ -70,7 +70,7 @@ def finished(handlers: ApiHandlers, text: str) -> list[str]:
 
 def test_a_page_has_the_fields_of_both_sides(joined: Any) -> None:
     """Fields of a sample say where they are stored; a value that the table lacks is no field."""
-    with page_of(joined) as handlers:
+    with handlers_of(joined) as handlers:
         page = handlers.sample({"i": "7"})
         fields = {each["extension"]: each for each in page["fields"]}
         assert list(fields) == [".cls", ".txt", ".cap.txt", ".width", ".note"]
@@ -99,7 +99,7 @@ def test_a_page_has_the_fields_of_both_sides(joined: Any) -> None:
 def test_conditions_ask_for_joined_fields(joined: Any, text: str, expected: list[int]) -> None:
     """A condition is one of all fields, a wrong one is named, and its selection opens again."""
     some = joined[::-1].exclude(["k11"]) if "1000" in text else joined
-    with page_of(some) as handlers:
+    with handlers_of(some) as handlers:
         wanted = [KEYS[n] for n in expected if some is joined or n != 11]
         assert sorted(finished(handlers, text)) == wanted
         Path("found.json").write_text(
@@ -120,7 +120,7 @@ def test_replaced_fields_are_those_of_the_right_side(joined: Any) -> None:
     """A patched field is read from the other shards, and stored once."""
     left, right, _ = (slot.sources[0].leaf for slot in joined.slots)
     new = left.join(right, rename={".cap.txt": ".txt"}, replace=True, aligned=False)
-    with page_of(new) as handlers:
+    with handlers_of(new) as handlers:
         fields = handlers.sample({"i": "2"})["fields"]
         assert [each["extension"] for each in fields] == [".cls", ".txt"]
         assert fields[1]["summary"]["text"] == "the caption of k02"
@@ -132,7 +132,7 @@ def test_short_fields_of_the_right_side_are_shown(make_shard: MakeShard) -> None
     left = make_shard("l.tar", [{"__key__": key, ".json": "{}"} for key in KEYS])
     right = make_shard("r.tar", [{"__key__": key, ".o.txt": "x"} for key in reversed(KEYS)])
     joined = wids.ShardListDataset([str(left)]).join(wids.ShardListDataset([str(right)]))
-    with page_of(joined) as handlers:
+    with handlers_of(joined) as handlers:
         assert [tile["key"] for tile in handlers.page({})["tiles"]] == KEYS
         located = handlers.reader.locate(0)
         assert bytes(handlers.reader.read(located, 1, 0, 16_000)) == b"x"
@@ -142,7 +142,7 @@ def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any) -> None:
     """A replaced field of a sample without a counterpart is no field, as by index."""
     left, right, _ = (slot.sources[0].leaf for slot in joined.slots)
     new = left.join(right[:6], rename={".cap.txt": ".txt"}, replace=True, missing="fill")
-    with page_of(new) as handlers:
+    with handlers_of(new) as handlers:
         for index, sample in enumerate(new):
             shown = [each["extension"] for each in handlers.sample({"i": str(index)})["fields"]]
             assert (".txt" in shown) == (sample[".txt"] is not None)
@@ -190,7 +190,7 @@ def test_facets_count_what_a_join_gives(make_shard: MakeShard, source: str) -> N
         right = "t.csv"
     joined = wids.ShardListDataset([str(left)]).join(right, replace=True, missing="fill")
     values = [sample[".cls"] for sample in joined]
-    with page_of(joined) as handlers:
+    with handlers_of(joined) as handlers:
         facets = counted(handlers)
         assert counts(facets["cls"]) == {"6": values.count(6), "7": values.count(7)}
         assert ("guess" in facets) == (source == "table")
@@ -234,7 +234,7 @@ def test_json_of_joined_shards_is_counted_sorted_and_coloured(
     texts = ["{" if text is None else bytes(text).decode() for text in raw]
     values = [None if text == "{" else json.loads(text) for text in texts]
     words = [each and each["word"] for each in values]
-    with page_of(joined) as handlers:
+    with handlers_of(joined) as handlers:
         facets = counted(handlers)
         shown = counts(facets[f"{column}.word"])
         assert shown == {word: words.count(word) for word in set(words) - {None}}
@@ -255,5 +255,5 @@ def test_json_of_joined_shards_is_counted_sorted_and_coloured(
         assert coloured == [words[index] for index in plane["indexes"]]
         assert len(coloured) == COUNT - words.count(None)
     # What was kept of the left side is not what the join gives.
-    with page_of(joined) as handlers:
+    with handlers_of(joined) as handlers:
         assert counts(counted(handlers)[f"{column}.word"]) == shown
