@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.serving import serve_shard
 from helpers.shards import write_shard
 
 import wids
@@ -142,8 +143,7 @@ def test_processes_that_build_the_same_files_do_not_disturb_each_other(tmp_path)
 
 
 def test_a_shard_on_a_server_is_fetched_once(tmp_path, shard_server):
-    data = write_numbers(tmp_path / "a.tar", range(10)).read_bytes()
-    url = shard_server.put("a.tar", data)
+    url = serve_shard(shard_server, write_numbers(tmp_path / "a.tar", range(10)), sidecar=False)
     spec = {"shardlist": [{"url": url, "nsamples": 10}]}
     dataset = wids.open(spec, cache_dir=tmp_path / "c")
     assert count(dataset, "json.n > 6") == 3
@@ -153,10 +153,7 @@ def test_a_shard_on_a_server_is_fetched_once(tmp_path, shard_server):
 
 
 def test_a_shard_that_is_read_by_range(tmp_path, shard_server):
-    data = write_numbers(tmp_path / "a.tar", range(10)).read_bytes()
-    url = shard_server.put("a.tar", data)
-    wids.TarIndex.from_tar(tmp_path / "a.tar").save(tmp_path / "a.tar.widx")
-    shard_server.put("a.tar.widx", (tmp_path / "a.tar.widx").read_bytes())
+    url = serve_shard(shard_server, write_numbers(tmp_path / "a.tar", range(10)))
     spec = {"shardlist": [{"url": url, "nsamples": 10}]}
     dataset = wids.open(spec, cache_dir=tmp_path / "c", remote="range")
     assert count(dataset, "json.n > 6") == 3

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.pictures import draw, save
+from helpers.serving import serve_shard
 from helpers.shards import MakeShard
 from helpers.specimens import npy, specimens
 from hypothesis import given
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import wids
-from wids import ShardListDataset, ShardWriter, TarIndex
+from wids import ShardListDataset, ShardWriter
 from wids.display.notebook import DatasetFacts, SampleView, dataset_html, sample_html
 
 # All that a page is made of: nothing here loads or runs anything.
@@ -205,11 +206,7 @@ class TestRemote:
         samples = [
             {"__key__": f"{n}", ".txt": f"text {n}", ".bin": bytes(100_000)} for n in range(30)
         ]
-        path = make_shard("a.tar", samples)
-        TarIndex.from_tar(path).save(f"{path}.widx")
-        for name in ("a.tar", "a.tar.widx"):
-            shard_server.put(name, path.with_name(name).read_bytes())
-        return f"{shard_server.url}/a.tar"
+        return serve_shard(shard_server, make_shard("a.tar", samples))
 
     def test_nothing_is_fetched_to_show_a_dataset(self, url: str, shard_server: Any) -> None:
         """A page fetches no shard; once the shard is in the cache, the samples are shown."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 
 import wids
 from wids.base.processes import run_each
@@ -118,12 +119,7 @@ def test_samples_that_are_read_by_range_are_copied(
     shards: list[str], shard_server: ShardServer, tmp_path: Path
 ):
     """Shards of a server are not fetched whole to copy some of their samples."""
-    urls = []
-    for path in shards[1:]:
-        wids.TarIndex.from_tar(path).save(f"{path}.widx")
-        for name in (path, f"{path}.widx"):
-            url = shard_server.put(Path(name).name, Path(name).read_bytes())
-            urls += [url] * (name == path)
+    urls = [serve_shard(shard_server, Path(path)) for path in shards[1:]]
     indexes = [100, 3, 50, 101, 49, 7]
     with wids.ShardListDataset(shards, transformations="bytes") as dataset:
         expected = written_anew(dataset, indexes)

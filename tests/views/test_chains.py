@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 
 import wids
 
@@ -115,9 +116,7 @@ def by_range(world: World, folder: Path, server: ShardServer) -> World:
     def far(dataset: wids.ShardListDataset, items: list[Item]) -> tuple[Any, list[Item]]:
         urls = {}
         for path in map(Path, dataset.shards.urls):
-            wids.TarIndex.from_tar(path).save(folder / "sidecar")
-            server.put(f"{path.name}.widx", (folder / "sidecar").read_bytes())
-            urls[str(path)] = server.put(path.name, path.read_bytes())
+            urls[str(path)] = serve_shard(server, path)
         rows = list(zip(urls.values(), dataset.lengths, strict=True))
         options: Any = {"remote": "range", "cache_dir": folder / "cache"}
         there = [replace(item, shard=urls[item.shard]) for item in items]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import MakeShard
 
 import wids
@@ -152,11 +153,10 @@ def test_fields_that_are_not_known_yet_are_compared_when_read(
     """Joining calls no function, and requests no sample to look at its fields."""
     labels = pictures.map(lambda s: {name: s[name] for name in s if name != ".cls"})
     assert labels.join(pictures, fields=[".cls"])[3][".cls"] == 3
-    rows = []
-    for shard in pictures.shards:
-        path = Path(shard["url"])
-        shard_server.put(path.name, path.read_bytes())
-        rows.append((f"{shard_server.url}/{path.name}", shard["nsamples"]))
+    rows = [
+        (serve_shard(shard_server, Path(shard["url"]), sidecar=False), shard["nsamples"])
+        for shard in pictures.shards
+    ]
     far = wids.ShardListDataset(rows, cache_dir=tmp_path / "cache")
     both = far.join(far, aligned=True)
     assert not shard_server.requests

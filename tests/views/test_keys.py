@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.serving import serve_shard
 from helpers.shards import MakeShard, write_shard, write_shards
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,14 +144,7 @@ def test_samples_are_left_out(dataset: wids.ShardListDataset, tmp_path: Path) ->
 
 def test_remote_keys_need_the_sidecars_alone(dataset: Any, shard_server: Any) -> None:
     """By range, keys are looked up without a byte of a sample."""
-    rows = []
-    for number, shard in enumerate(dataset.shards):
-        path = Path(shard["url"])
-        wids.TarIndex.from_tar(path).save(f"{path}.widx")
-        sidecar = next(each for each in path.parent.glob(f"{path.name}*") if each != path)
-        name = f"s{number}.tar"
-        shard_server.put(name + ".widx", sidecar.read_bytes())
-        rows.append((shard_server.put(name, path.read_bytes()), 10))
+    rows = [(serve_shard(shard_server, Path(shard["url"])), 10) for shard in dataset.shards]
     remote = wids.ShardListDataset(rows, remote="range")
     assert remote.index_of("key25") == 25
     assert keys(remote.select_keys(["key25"])) == ["key25"]
