@@ -14,6 +14,7 @@ from helpers.shards import write_shard
 
 import wids
 from wids.catalogue import files
+from wids.catalogue.engine import FORKS_WAIT
 from wids.catalogue.files import files_of
 from wids.catalogue.samples import SampleTable
 from wids.errors import ShardChangedError
@@ -244,6 +245,31 @@ def test_a_fork_while_a_thread_asks(asked):
         assert [ask_in_child(asked, 10) for _ in range(3)] == [0, 0, 0]
     finally:
         stop.set()
+        thread.join()
+
+
+def test_a_fork_waits_for_what_other_threads_do_with_duckdb():
+    import threading
+
+    began, may_end, done = threading.Event(), threading.Event(), []
+
+    def use():
+        with FORKS_WAIT:
+            began.set()
+            may_end.wait()
+            with FORKS_WAIT:  # as a finalizer does
+                done.append(True)
+
+    threads = [threading.Thread(target=use), threading.Timer(0.05, may_end.set)]
+    for thread in threads:
+        thread.start()
+    began.wait()
+    pid = os.fork()
+    if pid == 0:
+        with FORKS_WAIT:
+            os._exit(0 if done else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    for thread in threads:
         thread.join()
 
 

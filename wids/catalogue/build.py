@@ -229,13 +229,10 @@ def write_samples(opened: OpenShard, path: Path) -> None:
         ]
         array = pa.StructArray.from_arrays(parts, names=[names[e] for e in extensions])
         columns.add(name, array, {names[each]: "BIGINT" for each in extensions})
-    con = BUILDER.cursor()
-    try:
+    with BUILDER.asked() as con:
         query, structures = columns.selected(con)
         nulls = {name: each for name, each in columns.nulls.items() if each}
         copy_to_parquet(con, query, path, _stated(opened, structures, nulls))
-    finally:
-        con.close()
 
 
 def write_headers(opened: OpenShard, name: str, path: Path) -> None:
@@ -259,13 +256,10 @@ def write_headers(opened: OpenShard, name: str, path: Path) -> None:
         else:
             rows[index] = found
     array, facts = _facts(extension, rows)
-    con = BUILDER.cursor()
-    try:
+    with BUILDER.asked() as con:
         con.register("headers", pa.table({name: array}))
         nulls = {name: {"broken": broken}} if broken else {}
         copy_to_parquet(con, "FROM headers", path, _stated(opened, {name: facts}, nulls))
-    finally:
-        con.close()
 
 
 def _facts(extension: str, rows: list[Any]) -> tuple[Any, dict[str, str]]:

@@ -247,13 +247,11 @@ def check_query(query: str) -> Names:
     duckdb = load("duckdb", "sql")
     if not isinstance(query, str):
         raise TypeError(f"query: expected a text of SQL, got {query!r:.80}")
-    cursor = _PARSER.cursor()
     try:
-        statements = cursor.extract_statements(query)
+        with _PARSER.asked() as cursor:
+            statements = cursor.extract_statements(query)
     except (duckdb.Error, RuntimeError) as error:
         raise explained(error, query) from None
-    finally:
-        cursor.close()
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise ValueError(
             f"query: expected one SELECT, got {query!r:.200}; `samples` is the table to ask, as "
@@ -269,14 +267,12 @@ def check_query(query: str) -> Names:
 def _parsed(query: str, text: str) -> dict[str, Any]:
     """Return the tree of a query in which a text is; raise ValueError if DuckDB refuses it."""
     # A connection of our own: functions of the module would use one that forked processes share.
-    cursor = _PARSER.cursor()
     try:
-        answer = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0]
+        with _PARSER.asked() as cursor:
+            answer = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0]
         tree: dict[str, Any] = json.loads(answer)
     except (load("duckdb", "sql").Error, RuntimeError) as error:
         raise explained(error, text) from None
-    finally:
-        cursor.close()
     if tree["error"]:
         raise explained(ValueError(tree["error_message"]), text)
     return tree

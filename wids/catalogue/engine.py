@@ -3,6 +3,9 @@
 DuckDB ends its threads when its last connection goes. A forked process has no such threads, and a
 connection that it inherited cannot go there without a crash, nor be used. So a process opens an
 instance of its own, and what it inherited stays, unused, until the process ends.
+
+A fork waits for the queries of other threads: a lock that is held within DuckDB or the C++ library
+while a process is forked is held forever in the child.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import secrets
 import tempfile
 import threading
 import weakref
+from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +26,9 @@ from wids.base.system import num_cores
 from wids.catalogue.structures import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Instance", "keep_table", "lock_down"]
+__all__ = ["FORKS_WAIT", "Instance", "keep_table", "lock_down"]
 
 # The connections of this process, so that a forked one can keep them.
 _OPEN: list[Any] = []
@@ -36,13 +41,62 @@ def _keep_inherited() -> None:
     _OPEN.clear()
 
 
+class _ForksWait:
+    """Context in which a thread uses DuckDB, and for whose end the forks of other threads wait.
+
+    Who would begin to use it waits for a fork that waits, so that the fork comes soon. It may be
+    entered again by the same thread, since finalizers run anywhere.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._users: Counter[int] = Counter()  # how many times each thread is in the context
+        self._forking: int | None = None  # the thread that forks, or waits to
+
+    def __enter__(self) -> None:
+        own = threading.get_ident()
+        with self._changed:
+            self._changed.wait_for(lambda: own in self._users or self._forking in (None, own))
+            self._users[own] += 1
+
+    def __exit__(self, *_: object) -> None:
+        own = threading.get_ident()
+        with self._changed:
+            self._users[own] -= 1
+            if not self._users[own]:
+                del self._users[own]
+            self._changed.notify_all()
+
+    def begin_fork(self) -> None:
+        """Wait until no other thread uses DuckDB, and let none begin before `end_fork`."""
+        own = threading.get_ident()
+        self._changed.acquire()
+        self._changed.wait_for(lambda: self._forking is None)
+        self._forking = own
+        self._changed.wait_for(lambda: not self._users.keys() - {own})
+
+    def end_fork(self) -> None:
+        """Let threads use DuckDB again, in the parent and in the child."""
+        self._forking = None
+        self._changed.notify_all()
+        self._changed.release()
+
+
+FORKS_WAIT = _ForksWait()
+
+os.register_at_fork(
+    before=FORKS_WAIT.begin_fork,
+    after_in_parent=FORKS_WAIT.end_fork,
+    after_in_child=FORKS_WAIT.end_fork,
+)
 os.register_at_fork(after_in_child=_keep_inherited)
 
 
 def _close(connection: Any, pid: int) -> None:
     if pid == os.getpid():
         _OPEN[:] = [each for each in _OPEN if each is not connection]
-        connection.close()
+        with FORKS_WAIT:
+            connection.close()
 
 
 class Instance:
@@ -64,8 +118,18 @@ class Instance:
         self._connection: Any = None
         self._end: Any = None
 
+    @contextmanager
+    def asked(self) -> Iterator[Any]:
+        """Context with a connection to the instance, for one query in one thread."""
+        with FORKS_WAIT:
+            cursor = self.cursor()
+            try:
+                yield cursor
+            finally:
+                cursor.close()
+
     def cursor(self) -> Any:
-        """Return a connection to the instance, for one query in one thread."""
+        """Return a connection to the instance, for the one thread of a process."""
         if self._pid != os.getpid():
             self._forget()
         with self._lock:

@@ -28,7 +28,7 @@ from wids.catalogue.build import (
     write_headers,
     write_samples,
 )
-from wids.catalogue.engine import keep_table
+from wids.catalogue.engine import FORKS_WAIT, keep_table
 from wids.catalogue.structures import (
     cast,
     checked_structures,
@@ -192,14 +192,11 @@ def _write_several(
     whole = merged_structure(file.structure for file in files)
     counts = [file.num_rows for file in files]
     starts = [0, *accumulate(counts)][:-1]
-    con = load("duckdb", "sql").connect()
-    try:
+    with FORKS_WAIT, load("duckdb", "sql").connect() as con:
         define_rows(con, "stored", files, starts, numbers, whole)
         columns = ", ".join(map(quoted, whole))
         rows = f"SELECT {columns}, _number AS shard_index FROM stored ORDER BY _at"
         copy_to_parquet(con, rows, path, metadata_of(versions, whole, {}) | {"wids.several": "1"})
-    finally:
-        con.close()
 
 
 def _shard_files(

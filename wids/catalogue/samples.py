@@ -135,11 +135,8 @@ class SampleTable:
         duckdb = load("duckdb", "sql")
         try:
             instance = self._over_tables(sides, names.columns) or self.opened(sides, names)
-            cursor = instance.cursor()
-            try:
+            with instance.asked() as cursor:
                 return cursor.sql(query).to_arrow_table()
-            finally:
-                cursor.close()
         except (duckdb.Error, RuntimeError) as error:
             # In place of a file that is gone, DuckDB looks for a folder, which it may not.
             is_gone = isinstance(error, duckdb.IOException) or '/**/*.parquet"' in str(error)
