@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
-from wids.base.arguments import checked_position
 from wids.base.urls import hide_credentials
 from wids.commands.terminal import (
     DONE,
@@ -97,6 +96,7 @@ def _port(text: str) -> int:
 
 def browse(args: Arguments) -> int:
     """Serve the page of a dataset until Ctrl-C."""
+    from wids.base.arguments import checked_position
     from wids.base.optional import load
 
     # Said before the dataset is opened, which may take a while.
