@@ -8,7 +8,6 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import wids
-from wids.base.arguments import checked_position
 from wids.commands.terminal import (
     DONE,
     Arguments,
@@ -132,6 +131,8 @@ def _ls_samples(args: Arguments) -> int:
 
 def _parse_range(text: str, total: int) -> range:
     """Parse an index or a range, such as `5` or `5:10`."""
+    from wids.base.arguments import checked_position
+
     if (wanted := range_given(text, total)) is not None:
         return range(*wanted.indices(total))
     if re.fullmatch(r"-?\d+", text) is None:
