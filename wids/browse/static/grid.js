@@ -44,8 +44,10 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     if (progress.contains(focused)) focused.focus({ preventScroll: true }); // it was out of the page
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
-    if (now !== last) fill(page, state);
-    last = now;
+    // What was shown stays until there is an answer, which may be that the condition is wrong.
+    const waits = page.finished === false && !page.tiles.length && found.contains(progress);
+    if (now !== last && !waits) fill(page, state);
+    last = waits ? "" : now;
     arrive();
     shown(`${state.q ?? state.where ?? (state.order ? `${state.order} order` : "Samples")} ${range(at, count, page.total)}`);
   };

@@ -25,7 +25,11 @@ let kept = { key: null, bar: null };
 /** The toolbar for a state; the one that is there already, with what is being typed into it. */
 export function toolbar(state, dataset) {
   const key = link(gridPart(state));
-  if (kept.key !== key) kept = { key, bar: make(state, dataset) };
+  if (kept.key !== key) {
+    const before = kept.bar;
+    kept = { key, bar: make(state, dataset) };
+    before?.replaceWith(kept.bar); // now, since what is typed until the answer comes would be lost
+  }
   // The way to another look keeps the page that one is on.
   kept.at = state.at;
   fillLooks(state);
