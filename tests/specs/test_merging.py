@@ -257,7 +257,7 @@ def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
     a, b = spec("a", ["a.tar"]), spec("b", ["b.tar"], classes=["cat"])
     before = Path(b).read_bytes()
     assert main(["merge", a, b, "-o", str(Path(b).resolve())]) == 1
-    assert "which is merged, and would be replaced" in capsys.readouterr().err
+    assert "which is read; write it into another folder" in capsys.readouterr().err
     assert Path(b).read_bytes() == before
 
 
