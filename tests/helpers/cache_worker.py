@@ -213,7 +213,17 @@ def robbed(options: dict) -> dict:
 
 
 def held_nbytes(folder: Path) -> int:
-    """Return the size of all files in the folder; a file that is renamed meanwhile counts once."""
+    """Return the size of all files in the folder; 0 if some came or went while they were listed.
+
+    A file that was evicted after it was counted would be counted with the one in its place. What is
+    listed twice alike was there at one time.
+    """
+    first, second = sizes_in(folder), sizes_in(folder)
+    return sum(first.values()) if first == second else 0
+
+
+def sizes_in(folder: Path) -> dict[int, int]:
+    """Return the size of each file; one that is renamed meanwhile counts once."""
     sizes: dict[int, int] = {}
     for path in folder.glob("*"):
         try:
@@ -222,7 +232,7 @@ def held_nbytes(folder: Path) -> int:
             continue
         if path.is_file():
             sizes[status.st_ino] = status.st_size
-    return sum(sizes.values())
+    return sizes
 
 
 if __name__ == "__main__":
