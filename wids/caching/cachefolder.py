@@ -17,6 +17,7 @@ from wids.base.files import new_part_path, parse_part_name, write_atomically
 from wids.base.hashing import DIGESTS
 from wids.base.urls import base_name, display_url, plain_name, resembles_url, without_secrets
 from wids.errors import CacheError
+from wids.fetching.partfile import state_path
 
 __all__ = [
     "JOINS_FOLDER",
@@ -303,12 +304,12 @@ def claim_part(target: Path) -> Path:
         name = parse_part_name(part.name)
         if name is None or not name.is_orphaned:
             continue
-        state = part.with_name(part.name + ".json")
+        state = state_path(part)
         with suppress(OSError):
             if mine.exists():  # one is enough
                 part.unlink()
                 state.unlink()
             else:
                 part.rename(mine)
-                state.rename(mine.with_name(mine.name + ".json"))
+                state.rename(state_path(mine))
     return mine

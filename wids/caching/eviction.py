@@ -16,7 +16,7 @@ from wids.base.locks import file_lock
 from wids.base.shardversion import Version
 from wids.base.system import lock_exclusively
 from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
-from wids.fetching.partfile import PIECE_NBYTES, STATE_SUFFIX, stated_version
+from wids.fetching.partfile import PIECE_NBYTES, STATE_SUFFIX, state_path, stated_version
 from wids.log import logger
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
         if name is None:
             continue
         if name.is_orphaned:
-            files = [path, path.with_name(path.name + STATE_SUFFIX)]
+            files = [path, state_path(path)]
             orphans.append(CachedShard(path, status.st_size, status.st_mtime, files))
         else:
             version, room = stated_version(path), room_for(status.st_size)

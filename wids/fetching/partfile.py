@@ -17,7 +17,7 @@ from wids.base.shardversion import Version
 from wids.base.urls import display_url
 from wids.errors import CacheError
 
-__all__ = ["PIECE_NBYTES", "STATE_SUFFIX", "PartFile", "no_space", "stated_version"]
+__all__ = ["PIECE_NBYTES", "STATE_SUFFIX", "PartFile", "no_space", "state_path", "stated_version"]
 
 STATE_SUFFIX = ".json"  # of the file beside a partial file
 PIECE_NBYTES = 256 << 10  # most bytes per write; room is made before each
@@ -95,13 +95,13 @@ class PartFile:
         if version.nbytes is not None:
             self.expected.check_size(self.name, version.nbytes)
         # Not written again at each try.
-        if version == self.version and _state_path(self.path).exists():
+        if version == self.version and state_path(self.path).exists():
             return
         self.version = version
         # Written before the first byte, so that a killed process never leaves a part without its
         # state.
         with self._explaining_full_disk():
-            _state_path(self.path).write_text(json.dumps(asdict(version)), encoding="utf-8")
+            state_path(self.path).write_text(json.dumps(asdict(version)), encoding="utf-8")
 
     def append(self, chunk: bytes | bytearray) -> None:
         """Write and hash the next bytes.
@@ -174,7 +174,7 @@ class PartFile:
 
     def discard(self) -> None:
         """Remove the file and its state."""
-        for path in (self.path, _state_path(self.path)):
+        for path in (self.path, state_path(self.path)):
             with suppress(OSError):  # the sweep removes it after this process has ended
                 path.unlink()
 
@@ -192,14 +192,15 @@ class PartFile:
             raise no_space(self.path, wanted, str(error.strerror)) from error
 
 
-def _state_path(path: Path) -> Path:
+def state_path(path: Path) -> Path:
+    """Return the path of the file beside a partial file that says what the server stated."""
     return path.with_name(path.name + STATE_SUFFIX)
 
 
 def stated_version(path: Path) -> Version | None:
     """Return what the server stated of the file that a partial file becomes; None if unknown."""
     with suppress(OSError, ValueError, TypeError):
-        return Version(**json.loads(_state_path(path).read_text(encoding="utf-8")))
+        return Version(**json.loads(state_path(path).read_text(encoding="utf-8")))
     return None
 
 
