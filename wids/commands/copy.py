@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import wids
 from wids.commands.choose import shares_of
-from wids.commands.make import note_packed, refuse_replacing
+from wids.commands.make import note_packed
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -119,11 +119,12 @@ def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
     import numpy as np
 
-    from wids.specs.newspec import spec_path_for
+    from wids.specs.newspec import refuse_replacing, spec_path_for
     from wids.tools.reshard import shuffled, split_order
 
     shares = shares_of(args.split, args.output) if args.split else {args.output: 1.0}
-    refuse_replacing(args.specs, [Path(spec_path_for(pattern)) for pattern in shares])
+    for pattern in shares:
+        refuse_replacing(Path(spec_path_for(pattern)), args.specs)
     code = DONE
     lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
     with _opened(args) as whole:
@@ -246,10 +247,10 @@ def add_map(commands: Any) -> None:
 
 def map_(args: Arguments) -> int:
     """Write what a function makes of all samples."""
-    from wids.specs.newspec import spec_path_for
+    from wids.specs.newspec import refuse_replacing, spec_path_for
     from wids.tools.fieldcommand import FieldCommand, NamedFunction
 
-    refuse_replacing(args.specs, [Path(spec_path_for(args.output))])
+    refuse_replacing(Path(spec_path_for(args.output)), args.specs)
     function: Any = None
     if args.program is not None:
         function = FieldCommand(args.program)

@@ -25,12 +25,10 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from wids.tools.creating import Created
     from wids.tools.packing import Packed
 
-__all__ = ["add_create", "add_merge", "add_update", "note_packed", "refuse_replacing"]
+__all__ = ["add_create", "add_merge", "add_update", "note_packed"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
 
@@ -234,6 +232,7 @@ def merge(args: Arguments) -> int:
     """Merge several specs into one."""
     from wids.base.files import write_output
     from wids.specs.build import merge_specs
+    from wids.specs.newspec import refuse_replacing
     from wids.tools.creating import check_writable
     from wids.views.opening import refuse_view
 
@@ -246,7 +245,7 @@ def merge(args: Arguments) -> int:
             "only specs of shards can be merged; write its samples as shards first (wids reshard), "
             "or open several views as one: wids.open takes a list",
         )
-    refuse_replacing(args.specs, [output])
+    refuse_replacing(output, args.specs)
     spec = merge_specs(args.specs, output.parent, args.name or (None if printed else output.stem))
     text = f"{spec.to_json()}\n"
     if printed:
@@ -255,17 +254,6 @@ def merge(args: Arguments) -> int:
         write_output(output, text.encode())
     note(f"{args.output}: {len(spec.shards)} shards")
     return DONE
-
-
-def refuse_replacing(sources: Iterable[str], specs: Iterable[Path]) -> None:
-    """Raise if a new spec would replace a spec or a saved view that is read."""
-    for spec in specs:
-        for source in sources:
-            if spec.exists() and Path(source).exists() and spec.samefile(source):
-                raise ValueError(
-                    f"{spec}: would replace {source}, which is read; write it into another "
-                    "folder, or under another name"
-                )
 
 
 def add_merge(commands: Any) -> None:

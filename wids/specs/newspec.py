@@ -15,7 +15,14 @@ from wids.specs.spec import DatasetSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["name_in_spec", "new_spec", "refuse_overwriting", "shard_entry", "spec_path_for"]
+__all__ = [
+    "name_in_spec",
+    "new_spec",
+    "refuse_overwriting",
+    "refuse_replacing",
+    "shard_entry",
+    "spec_path_for",
+]
 
 _KIND = {"__kind__": "wids-shard-index-v1"}  # as the old widsindex wrote it
 _DIGEST_FIELDS = {kind.algorithm: name for name, kind in DIGESTS.items()}
@@ -114,3 +121,22 @@ def refuse_overwriting(pattern: str, sources: Iterable[str]) -> None:
                     f"{pattern}: would replace {path}, from which samples are read; write the new "
                     "shards into another folder, or under another name"
                 )
+
+
+def refuse_replacing(spec: Path, sources: Iterable[str]) -> None:
+    """Raise if a new spec would replace a spec or a saved view that is read.
+
+    Args:
+        spec: Path of the new spec.
+        sources: Paths and URLs of what is read.
+
+    Raises:
+        ValueError: It is one of `sources`.
+    """
+    for source in sources if spec.exists() else ():
+        old = local_path(source) if is_local(source) else None
+        if old is not None and old.exists() and spec.samefile(old):
+            raise ValueError(
+                f"{spec}: would replace {source}, which is read; write it into another folder, or "
+                "under another name"
+            )

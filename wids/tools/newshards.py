@@ -13,14 +13,14 @@ import numpy as np
 
 from wids.base.files import named_write_errors, write_output
 from wids.base.omissions import Omissions
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.reading.shardlist import is_sharded
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, remove_set_aside
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
-from wids.specs.newspec import new_spec, refuse_overwriting, spec_path_for
+from wids.specs.newspec import new_spec, refuse_overwriting, refuse_replacing, spec_path_for
 from wids.specs.shardtable import COLUMNS
 from wids.tools.parts import noted_part, write_parts
 from wids.views.classes import stated_by_column
@@ -85,7 +85,8 @@ class NewShards:
         """
         ShardWriter(pattern, **bounds).abandon()  # checks them, and writes nothing
         refuse_overwriting(pattern, (shard.ref.url for shard in chosen_shards(samples)))
-        _refuse_replacing_spec(pattern, samples)
+        read = (dataset.source for dataset in datasets_in(samples))
+        refuse_replacing(Path(spec_path_for(pattern)), (each for each in read if each is not None))
         self.spec = Path(spec_path_for(pattern))
         self._journal = Journal(self.spec.with_name(f"{self.spec.name}.journal"))
         self._samples, self._pattern, self._fill = samples, pattern, fill
@@ -205,19 +206,6 @@ def key_rule_of(samples: Any) -> KeyRule:
     datasets = datasets_in(samples, joined=False)
     rules = [dataset.index_rules["key_rule"] for dataset in datasets]
     return "last_dot" if "last_dot" in rules else "first_dot"
-
-
-def _refuse_replacing_spec(pattern: str, samples: Any) -> None:
-    """Raise if the spec of new shards would replace one that is read."""
-    new = Path(spec_path_for(pattern))
-    sources = [dataset.source for dataset in datasets_in(samples)]
-    for source in sources if new.exists() else ():
-        old = local_path(source) if source is not None and is_local(source) else None
-        if old is not None and old.exists() and new.samefile(old):
-            raise ValueError(
-                f"{pattern}: its spec would replace {source}, which is read; write the new shards "
-                "into another folder, or under another name"
-            )
 
 
 def note_entry_keys(samples: Any, omissions: Omissions) -> None:
