@@ -13,8 +13,10 @@ With `--beside`, the other version is a checkout, such as `git archive VERSION |
 and the processes of both take turns. Two more rows are measured there: an index of a mixture half
 of which is a part of few samples, and batches by cost.
 
-Why ours is flat: an index is computed from its position by arithmetic and a table of the chunks;
-nothing of the size of the epoch is ever made.
+Why ours takes milliseconds: an index is computed from its position by arithmetic and a table of the
+chunks, which is made once an epoch; nothing of the size of the epoch is. The rows of wids beside
+peers were recorded with version 1 of the order, which had no table of equal chunks; those of
+version 2 are beside version 1 in order_speed_versions.md.
 """
 
 import argparse
