@@ -10,13 +10,8 @@ from itertools import islice
 import numpy as np
 import pytest
 from helpers.orders import Numbers
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from wids import BatchSampler, DistributedShardSampler
-
-THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
-
 
 DATA = Numbers([300, 110, 0, 600])
 LENGTHS = np.random.default_rng(0).lognormal(4, 1, len(DATA)).clip(1, 900).astype(int)
@@ -32,60 +27,6 @@ def make_batches(
 def price(batch, costs, pack):
     """Return what a batch takes."""
     return costs[batch].sum() if pack else len(batch) * costs[batch].max()
-
-
-@st.composite
-def cases(draw):
-    """Draw a dataset with costs of any distribution, and a bound."""
-    dataset = Numbers(
-        draw(st.lists(st.sampled_from([0, 1, 7, 90, 700, 1500]), min_size=1, max_size=6))
-    )
-    max_cost = draw(st.sampled_from([1, 7, 64, 1000.5]))
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    kind = draw(st.sampled_from(["lognormal", "equal", "dear", "mostly dear", "sorted", "free"]))
-    n = len(dataset)
-    costs = {
-        "lognormal": (rng.lognormal(0, 1.5, n) * max_cost / 50).clip(0, max_cost),
-        "equal": np.full(n, max_cost / 3),
-        "dear": rng.uniform(0.4, 1, n) * max_cost,
-        "mostly dear": np.where(rng.random(n) < 0.98, max_cost, max_cost / 100),
-        "sorted": np.sort(rng.random(n)) * max_cost,
-        "free": np.zeros(n),
-    }[kind]
-    options = {
-        "partition": draw(st.sampled_from(["contiguous", "global", "uniform"])),
-        "shuffle": draw(st.booleans()),
-        "streams": draw(st.integers(1, 3)),
-        "pack": draw(st.booleans()),
-    }
-    return dataset, costs, max_cost, options
-
-
-@THOROUGH
-@given(
-    case=cases(),
-    runs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),
-)
-def test_a_run_goes_on_with_other_ranks(case, runs):
-    """A run stopped and resumed with any ranks has each sample once."""
-    dataset, costs, max_cost, options = case
-    state = make_batches(0, 3, max_cost, dataset, costs, **options).state_dict()
-    seen = Counter()
-    for ranks, steps in runs:
-        for rank in range(ranks):
-            batches = make_batches(rank, ranks, max_cost, dataset, costs, **options)
-            batches.load_state_dict(state)
-            # Not up to the end, where ranks fill up with what is there already.
-            whole_steps = max(0, batches.remaining() - 1)
-            for batch in islice(batches, min(steps, whole_steps)):
-                seen.update(batch)
-            stopped = batches.state_dict()
-        state = json.loads(json.dumps(stopped))
-    rest = make_batches(0, 1, max_cost, dataset, costs, **options)
-    rest.load_state_dict(state)
-    for batch in rest:
-        seen.update(batch)
-    assert seen == Counter(dataset)
 
 
 @pytest.mark.parametrize(

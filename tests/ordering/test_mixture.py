@@ -159,24 +159,13 @@ def make_sampler(mixture, rank=0, ranks=2, **options):
     )
 
 
-def test_a_sampler_over_a_mixture_is_saved_and_restored():
-    """Its state can be resumed on other ranks; that of other weights is refused."""
-    mixture = Mixture(three_parts(), weights=[5, 3, 2], num_samples=200)
-    whole = Counter(make_sampler(mixture, ranks=1))
-    seen = []
-    for rank in range(4):
-        sampler = make_sampler(mixture, rank, 4)
-        one_pass = iter(sampler)
-        seen += [next(one_pass) for _ in range(11)]
-        state = json.loads(json.dumps(sampler.state_dict()))
-    for rank in range(3):
-        sampler = make_sampler(mixture, rank, 3, pad=False)
-        sampler.load_state_dict(state)
-        seen += list(sampler)
-    assert Counter(seen) == whole
-    other = make_sampler(Mixture(three_parts(), weights=[5, 2, 3], num_samples=200))
+def test_a_state_of_other_weights_is_refused():
+    """The state of a sampler over a mixture is for its weights."""
+    one, other = (
+        Mixture(three_parts(), weights, num_samples=200) for weights in ([5, 3, 2], [5, 2, 3])
+    )
     with pytest.raises(ValueError, match="other data: layout"):
-        other.load_state_dict(state)
+        make_sampler(other).load_state_dict(make_sampler(one).state_dict())
 
 
 @pytest.mark.filterwarnings("ignore:a DataLoader without a sampler:wids.WidsWarning")

@@ -280,7 +280,7 @@ def check_elastic(case, rng):
     seen, state, epoch = Counter(), None, 0
     tail = "pad" if case.source in ONE_PROCESS else "ragged"
     case = replace(case, short=True)
-    for _ in range(rng.randint(1, 2)):
+    for _ in range(rng.randint(1, 4)):
         made = case.ranks(case.draw_ranks(rng), tail, state)
         # Up to where every rank has a batch; what the ranks share unevenly comes last.
         common = min(each.remaining() for each in made)

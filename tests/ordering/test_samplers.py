@@ -14,8 +14,6 @@ import pytest
 import torch
 from helpers.interpreters import run_ranks
 from helpers.orders import Numbers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import wids
 from wids import (
@@ -210,17 +208,7 @@ def test_a_sampler_travels_before_its_rank_is_known():
         assert (copied.rank, copied.num_replicas, len(copied)) == (1, 2, 51)
 
 
-# Exactness.
-
-GEOMETRIES = [
-    {},
-    {"chunksize": 7},
-    {"partition": "global", "chunksize": 10, "interleave": 3},
-    {"partition": "fixed", "chunksize": 10, "streams": "node", "interleave": 4},
-    {"partition": "uniform"},
-    {"partition": "global", "lengths": LENGTHS, "streams": 2, "interleave": 16},
-    {"lengths": LENGTHS, "streams": 3},
-]
+# Exactness; test_random_configurations.py has the epochs, states and chains of all samplers.
 
 
 def test_a_full_shuffle_repeats_no_sample_on_a_rank():
@@ -322,45 +310,6 @@ def test_state_is_small_and_plain():
     assert json.loads(json.dumps(sampler.state_dict())) == sampler.state_dict()
 
 
-@given(
-    n=st.integers(0, 400),
-    # An epoch that is used up would be followed by the next one.
-    runs=st.lists(
-        st.tuples(st.integers(1, 8), st.floats(0, 1, exclude_max=True)), min_size=2, max_size=4
-    ),
-    options=st.sampled_from(GEOMETRIES[:5]),
-)
-@settings(deadline=None)
-def test_elastic_chain(n, runs, options):
-    """A run that changes its number of ranks repeatedly has each sample once."""
-    seen, state, epoch_of_state = [], None, 0
-    for replicas, fraction in runs:
-        samplers = [
-            DistributedChunkedSampler(range(n), replicas, rank, pad=False, **options)
-            for rank in range(replicas)
-        ]
-        for sampler in samplers:
-            if state:
-                sampler.load_state_dict(state)
-        whole_runs = min(sampler.remaining() for sampler in samplers)
-        steps = int(fraction * whole_runs)
-        for sampler in samplers:
-            seen += list(islice(sampler, steps))
-        states = [sampler.state_dict(consumed=steps) for sampler in samplers]
-        assert all(other == states[0] for other in states)
-        if state is None:
-            epoch_of_state = states[0]["epoch"]
-        state = states[0]
-    assert state["epoch"] == epoch_of_state
-    replicas = 3
-    for rank in range(replicas):
-        last = DistributedChunkedSampler(range(n), replicas, rank, pad=False, **options)
-        last.load_state_dict(state)
-        if state["consumed"] < n or n == 0:
-            seen += list(last)
-    assert sorted(seen) == list(range(n))
-
-
 def test_consumed_counts_in_a_pass_that_was_handed_out_whole():
     """`consumed` applies also after the last index was handed out."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
@@ -426,15 +375,6 @@ def test_the_epoch_begun_keeps_its_order():
     new.load_state_dict(state)
     assert list(new) == whole[40:]
     assert list(new) == list(reference)
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
-def test_a_copy_stands_where_the_sampler_stands(duplicate):
-    """A copy made in the middle of a pass continues from there."""
-    sampler = DistributedShardSampler(SHARDS, 2, 0)
-    iterator = iter(sampler)
-    list(islice(iterator, 20))
-    assert list(duplicate(sampler)) == list(iterator)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])

@@ -1,7 +1,6 @@
 """Batches by shape: one shape on all ranks at each step, exact, resumed anywhere, few shards."""
 
 import hashlib
-import json
 from collections import Counter
 from itertools import islice
 
@@ -9,14 +8,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.orders import Numbers
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import wids
 from wids import BatchSampler, DistributedShardSampler
-
-THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
-
 
 DATA = Numbers([300, 110, 0, 600])
 SHAPES = np.random.default_rng(0).choice(5, len(DATA), p=[0.5, 0.3, 0.15, 0.045, 0.005])
@@ -26,66 +20,6 @@ def make_batches(rank=0, ranks=2, *, dataset=DATA, shapes=SHAPES, size=8, **opti
     options = {"interleave": 2, "streams": 1, **options}
     sampler = DistributedShardSampler(dataset, ranks, rank, **options)
     return BatchSampler(sampler, size, shape=shapes)
-
-
-@st.composite
-def cases(draw):
-    """Draw a dataset whose samples have shapes of any distribution, and how it is read."""
-    dataset = Numbers(draw(st.lists(st.sampled_from([0, 1, 7, 90, 300]), min_size=1, max_size=6)))
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    n, buckets = len(dataset), draw(st.integers(1, 9))
-    kind = draw(st.sampled_from(["even", "uneven", "sorted"]))
-    shapes = {
-        "even": rng.integers(0, buckets, n),
-        "uneven": (buckets * rng.random(n) ** 4).astype(int),
-        "sorted": np.sort(rng.integers(0, buckets, n)),
-    }[kind]
-    sizes = {shape: draw(st.integers(1, 9)) for shape in range(buckets)}
-    return {
-        "dataset": dataset,
-        "shapes": shapes,
-        "size": draw(st.sampled_from([1, 4, sizes])),
-        "partition": draw(st.sampled_from(["contiguous", "fixed", "global", "uniform"])),
-        "shuffle": draw(st.booleans()),
-        "streams": draw(st.integers(1, 3)),
-        "interleave": draw(st.integers(1, 4)),
-        "chunksize": draw(st.sampled_from([None, 25])),
-    }
-
-
-@THOROUGH
-@given(
-    case=cases(),
-    runs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),
-    last=st.integers(1, 4),
-)
-def test_a_run_goes_on_with_other_ranks(case, runs, last):
-    """A run stopped and resumed with any ranks has each sample once."""
-    state, seen = make_batches(0, 3, **case).state_dict(), Counter()
-    for ranks, steps in runs:
-        states = []
-        for rank in range(ranks):
-            batches = make_batches(rank, ranks, **case, pad=False)
-            batches.load_state_dict(state)
-            common = min(steps, batches.remaining())
-            one_pass = iter(batches)
-            states.append((one_pass, batches, common))
-        # As far as all ranks go together, but not to the end, where the next epoch begins.
-        longest = max(batches.remaining() for _, batches, _ in states)
-        common = max(0, min([longest - 1, *(most for _, _, most in states)]))
-        told = []
-        for one_pass, batches, _ in states:
-            for batch in islice(one_pass, common):
-                seen.update(batch)
-            told.append(batches.state_dict())
-        assert all(one == told[0] for one in told)
-        state = json.loads(json.dumps(told[0]))
-    for rank in range(last):
-        batches = make_batches(rank, last, **case, pad=False)
-        batches.load_state_dict(state)
-        for batch in batches:
-            seen.update(batch)
-    assert seen == Counter(case["dataset"])
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 4, 8])
