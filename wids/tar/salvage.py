@@ -12,9 +12,14 @@ from typing import Any
 
 from wids.base.memorymaps import map_file
 from wids.errors import ShardFormatError
-from wids.tar.extended import EXTENDED_TYPES
 from wids.tar.tarbytes import TarBytes
-from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, header_name, parse_number
+from wids.tar.tarheader import (
+    BLOCK_SIZE,
+    EXTENDED_TYPES,
+    checksum_matches,
+    header_name,
+    parse_number,
+)
 from wids.tar.tarscan import HeaderWalk, TarMembers
 
 __all__ = ["Gap", "salvage_tar"]

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from wids.base.magic import file_type
 from wids.base.urls import display_url, without_secrets
 from wids.errors import ShardFormatError
-from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
 from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import (
     BLOCK_SIZE,
+    EXTENDED_TYPES,
+    MAX_EXTENDED_NBYTES,
+    ExtendedHeaders,
     check_numbers,
     checksum_matches,
     header_name,
