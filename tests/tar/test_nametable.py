@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wids.tar.grouping import split_name
-from wids.tar.nametable import NameTable
+from wids.tar.grouping import NameTable, split_name
 
 # Few letters, so that equal names, shared beginnings and lengths around a word of eight are common.
 name = st.text("ab./_", max_size=20).map(str.encode)
