@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.base.omissions import Omissions
-    from wids.tar.indexcolumns import IndexColumns
+    from wids.tar.membertable import IndexColumns
     from wids.views.viewable import Viewable
     from wids.writing.memberwriter import SampleArchive
 
