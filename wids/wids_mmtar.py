@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, overload
 
-from wids.base.memorymaps import map_file
+from wids.base.files import map_file
 from wids.errors import ShardFormatError
 from wids.tar.sidecar import IndexSource
 from wids.tar.tarheader import BLOCK_SIZE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from helpers.waiting import write_later
 
-from wids.base.shardversion import is_newer, outlast_tick
+from wids.base.shardref import is_newer, outlast_tick
 
 
 def test_a_file_is_newer_by_both_of_its_dates(tmp_path: Path) -> None:

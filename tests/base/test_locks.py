@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.tarbytes import END, numbered
 
-from wids.base.locks import file_lock
+from wids.base.files import file_lock
 
 # Opens all shards of a folder as soon as standard input ends, and says how many it scanned.
 COUNT_SCANS = """
@@ -34,7 +34,7 @@ print(len(scanned))
 
 HOLD = """
 import pathlib, sys, time
-from wids.base.locks import file_lock
+from wids.base.files import file_lock
 with file_lock(pathlib.Path(sys.argv[1]), "x", patience_seconds=60):
     print("held", flush=True)
     time.sleep(600)

@@ -6,7 +6,7 @@ import mmap
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.base.memorymaps import page_ranges
+from wids.base.files import page_ranges
 
 PAGE = mmap.PAGESIZE
 SPANS = st.lists(st.tuples(st.integers(0, 64 * PAGE), st.integers(0, 8 * PAGE)), max_size=20)

@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 from helpers.waiting import eventually
 
-from wids.base.files import is_running
-from wids.base.memorymaps import allow_pickling_views
+from wids.base.files import allow_pickling_views, is_running
 from wids.base.processes import fresh_python, run_each
 
 

@@ -24,8 +24,7 @@ from helpers.server import Faults, ShardServer
 
 from wids import ShardListDataset
 from wids.base.files import new_part_path
-from wids.base.shardref import ShardRef
-from wids.base.shardversion import Version
+from wids.base.shardref import ShardRef, Version
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry
 from wids.errors import CacheError, FetchError, IntegrityError, WidsError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import wids
 from wids import ShardCache, ShardChangedError, ShardListDataset
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.reading.datasetshards import ShardVersions
 from wids.specs.sources import load_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX

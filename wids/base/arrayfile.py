@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.files import atomic_file
-from wids.base.memorymaps import map_file
+from wids.base.files import atomic_file, map_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

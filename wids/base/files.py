@@ -1,4 +1,4 @@
-"""Files that appear under their final name only when they are complete.
+"""Local files: written so that they appear only when complete, locked, and mapped into memory.
 
 Two ways to write one:
 
@@ -8,32 +8,48 @@ Two ways to write one:
   and its name identifies the process that writes it, which may have died.
 - `OutputFile`, for output that a user named. All writers use the same `<name>.part` and lock it, so
   that a second writer is an error.
+
+`file_lock` makes the others wait instead: it saves work and is never needed for safety.
 """
+
+from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterator
+import sys
+import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple, Never
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Never
 
 from wids.base.system import boot_id, flush_to_disk, lock_exclusively, process_namespace
 from wids.base.urls import display_url, resembles_url
+from wids.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
+
+    from filelock import BaseFileLock
 
 __all__ = [
     "OutputFile",
     "PartName",
+    "allow_pickling_views",
     "atomic_file",
+    "file_lock",
     "flush_to_server",
     "host_token",
     "is_running",
+    "map_file",
     "named_write_errors",
     "new_part_path",
     "open_for_appending",
+    "page_ranges",
     "parse_part_name",
     "raise_named",
     "refuse_url",
@@ -52,6 +68,12 @@ _NAME_NBYTES = 120  # a file name may have 255 bytes, and the rest of a part's n
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 # Errors of a file system without locks.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+
+_POLL_SECONDS = 0.01
+_REPORT_SECONDS = 10.0
+
+# CPython keeps a duplicate of the descriptor in each map; since 3.13 an argument prevents that.
+_MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 _PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.([0-9]+)\.[0-9a-f]{8}\.part", re.DOTALL)
 
@@ -85,6 +107,7 @@ def is_running(pid: int) -> bool:
 def new_part_path(target: Path) -> Path:
     """Return the path of a new temporary file for a file, which names the process that writes it.
 
+    >>> from pathlib import Path
     >>> part = new_part_path(Path("/data/a.tar"))
     >>> part.parent, part.name.startswith(".a.tar."), part.suffix
     (PosixPath('/data'), True, '.part')
@@ -268,6 +291,7 @@ def refuse_url(path: Path) -> None:
     Args:
         path: A file or folder to be written.
 
+    >>> from pathlib import Path
     >>> refuse_url(Path("s3://bucket/out"))
     Traceback (most recent call last):
     ValueError: s3:...: looks like a URL; output is written to paths of this machine, so ...
@@ -453,3 +477,135 @@ def write_output(path: Path, data: bytes) -> None:
     """
     with output_file(path) as stream:
         stream.write(data)
+
+
+@contextmanager
+def file_lock(
+    path: Path,
+    shown: str,
+    *,
+    patience_seconds: float,
+    last_sign: Callable[[], float] = lambda: 0.0,
+) -> Iterator[None]:
+    """Hold a lock that only one thread of one process can hold at a time.
+
+    Where locks do not work or the lock file cannot be written, the caller goes on without the lock.
+    It also does so when the holder has shown no sign of life for `patience_seconds`, since a
+    process that was stopped, or whose machine died, must not block all others.
+
+    Args:
+        path: The lock file. It is kept when the lock is released: if it were removed, two processes
+            could each lock a file of this name.
+        shown: Name of the locked thing in log lines.
+        patience_seconds: How long to wait without a sign of life from the holder.
+        last_sign: Returns the time of the holder's last sign of life, in seconds since 1970.
+
+    >>> import os
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with file_lock(Path(folder, "a.lock"), "a.tar", patience_seconds=60):
+    ...         print(os.listdir(folder))
+    ['a.lock']
+    """
+    # Imported here, because the import takes longer than opening a dataset of local shards.
+    from filelock import FileLock
+
+    # The mode lets all users of a shared folder use the lock. The fallback of the library, a lock
+    # by the existence of a file, is off: it would stay after its holder was killed.
+    lock = FileLock(path, mode=0o666, fallback_to_soft=False)
+    try:
+        _acquire(lock, shown, patience_seconds, last_sign)
+    except (OSError, NotImplementedError) as error:
+        logger.debug("%s: going on without a lock (%s)", shown, error)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the kernel releases it when the descriptor is closed
+            lock.release()
+
+
+def _acquire(
+    lock: BaseFileLock, shown: str, patience_seconds: float, last_sign: Callable[[], float]
+) -> None:
+    """Acquire a lock; return without it if its holder makes no progress for a while."""
+    from filelock import Timeout
+
+    since = time.time()
+    while not lock.is_locked:
+        try:
+            lock.acquire(min(_REPORT_SECONDS, patience_seconds), poll_interval=_POLL_SECONDS)
+        except Timeout:
+            if time.time() - max(since, last_sign()) > patience_seconds:
+                logger.warning(
+                    "%s: another process holds %s and makes no progress; not waiting",
+                    shown,
+                    lock.lock_file,
+                )
+                return
+            logger.info("%s: waiting for another process", shown)
+
+
+def map_file(file_descriptor: int) -> memoryview:
+    """Map an open file into memory, read-only and shared with all processes that map it.
+
+    The view and its slices keep the map alive; the descriptor may be closed. The file must not be
+    truncated while it is mapped: reading beyond its end then kills the process.
+
+    Raises:
+        OSError: The file cannot be mapped.
+    """
+    nbytes = os.fstat(file_descriptor).st_size
+    if not nbytes:  # an empty file cannot be mapped
+        return memoryview(b"")
+    return memoryview(mmap.mmap(file_descriptor, nbytes, access=mmap.ACCESS_READ, **_MMAP_OPTIONS))
+
+
+def page_ranges(
+    spans: Iterable[tuple[int, int]], *, max_gap_nbytes: int = mmap.PAGESIZE
+) -> Iterator[tuple[int, int]]:
+    """Join parts of a map to page-aligned ranges `[start, stop)`, as `madvise` needs them.
+
+    Args:
+        spans: Offset and size of each part in bytes, in any order.
+        max_gap_nbytes: Parts with at most so many unwanted bytes between them are joined: reading a
+            short gap takes less time than another call to the kernel.
+
+    >>> list(page_ranges([(5000, 10), (9000, 10), (90000, 10), (600, 3)]))
+    [(0, 9010), (86016, 90010)]
+    """
+    first = last = -1
+    for offset, size in sorted(spans):
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < 0:
+            first = start
+        elif start > last + max_gap_nbytes:
+            yield first, last
+            first = start
+        last = max(last, offset + size)
+    if first >= 0:
+        yield first, last
+
+
+def allow_pickling_views() -> None:
+    """Let processes of `multiprocessing`, torch's among them, send memoryviews as copies.
+
+    `pickle` itself still refuses them. Without this, the thread that pickles batches in a worker of
+    torch's DataLoader prints the error, and the parent process waits forever.
+
+    >>> import multiprocessing
+    >>> allow_pickling_views()
+    >>> here, there = multiprocessing.Pipe()
+    >>> here.send(memoryview(b"cat"))
+    >>> bytes(there.recv())
+    b'cat'
+    """
+    from multiprocessing.reduction import ForkingPickler
+
+    ForkingPickler.register(memoryview, _reduce_view)
+
+
+def _reduce_view(view: memoryview) -> tuple[Any, tuple[bytes]]:
+    if view.format != "B" or view.ndim != 1:  # not a field of a sample
+        raise TypeError("cannot pickle memoryview objects of elements other than bytes")
+    return memoryview, (view.tobytes(),)

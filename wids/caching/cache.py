@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_callable, check_flag
 from wids.base.optional import load_if_present
-from wids.base.shardref import ShardRef
-from wids.base.shardversion import Version, is_newer
+from wids.base.shardref import ShardRef, Version, is_newer
 from wids.base.urls import (
     display_url,
     is_compressed_name,
@@ -546,7 +545,7 @@ class ShardCache:
         publish: Callable[[PartFile], None],
     ) -> None:
         """Make a missing file, while other processes wait as long as this one makes progress."""
-        from wids.base.locks import file_lock
+        from wids.base.files import file_lock
         from wids.caching.store import folder_errors
 
         sign = partial(last_written, target)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
 from wids.base.magic import file_type
 from wids.base.progress import progress_bar
-from wids.base.shardref import ShardRef
-from wids.base.shardversion import Version
+from wids.base.shardref import ShardRef, Version
 from wids.base.urls import display_url, plain_name
 from wids.caching.cachefolder import claim_part
 from wids.errors import FetchError, ShardFormatError

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from wids.base.files import parse_part_name, write_atomically
+from wids.base.files import file_lock, parse_part_name, write_atomically
 from wids.base.hashing import hash_file
-from wids.base.locks import file_lock
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.system import lock_exclusively
 from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
 from wids.fetching.partfile import PIECE_NBYTES, STATE_SUFFIX, state_path, stated_version

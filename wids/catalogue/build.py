@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from wids.base.shardversion import Version
+    from wids.base.shardref import Version
     from wids.reading.openshards import OpenShard
     from wids.tar.shard import ReadableShard
 

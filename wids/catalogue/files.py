@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.files import remove_parts
 from wids.base.optional import load
 from wids.base.processes import num_readers, run_each
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.system import num_cores
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn

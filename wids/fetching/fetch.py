@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from wids.base.shardversion import Version
+    from wids.base.shardref import Version
     from wids.fetching.partfile import PartFile
     from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import Stream

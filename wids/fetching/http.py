@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.transport import (

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from wids.base.processes import BucketLibrary
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
 from wids.fetching.storesettings import read_settings, settings_file

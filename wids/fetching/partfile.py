@@ -12,8 +12,7 @@ from typing import Self
 
 from wids.base.files import flush_to_server
 from wids.base.hashing import RunningDigests
-from wids.base.shardref import ShardRef
-from wids.base.shardversion import Version
+from wids.base.shardref import ShardRef, Version
 from wids.base.urls import display_url
 from wids.errors import CacheError
 

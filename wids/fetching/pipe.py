@@ -8,7 +8,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING
 
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.transport import FetchPolicy, Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.urls import display_url
 from wids.errors import FetchError, ShardChangedError
 from wids.fetching.localfile import too_large

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from wids.base.shardversion import Version
+    from wids.base.shardref import Version
     from wids.fetching.storesettings import StoreSettings
 
 __all__ = [

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from wids.base.files import write_atomically
-from wids.base.memorymaps import map_file
+from wids.base.files import map_file, write_atomically
 from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import PACKS_FOLDER, check_folder, choose_folder
 from wids.errors import FetchError, ShardFormatError

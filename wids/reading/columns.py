@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.files import page_ranges
 from wids.base.keyhash import hash_packed
-from wids.base.memorymaps import page_ranges
 from wids.base.progress import progress
 from wids.base.system import read_ahead, read_at_random
 from wids.base.urls import display_url

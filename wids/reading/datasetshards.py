@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from wids.base.shardversion import Version, changed_error
+from wids.base.shardref import Version, changed_error
 from wids.base.system import boot_id
 from wids.base.urls import display_url, is_compressed_name, is_local, local_path
 from wids.base.warn import warn

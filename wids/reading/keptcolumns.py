@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arrayfile import read_arrays, write_arrays
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.errors import ShardFormatError
 from wids.reading.ragged import Ragged, RaggedText, Values
 

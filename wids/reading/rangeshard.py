@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wids.base.shardversion import Version, changed_error
+from wids.base.shardref import Version, changed_error
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce

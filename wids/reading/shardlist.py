@@ -32,7 +32,7 @@ from wids.base.arguments import (
     plain_index,
     refuse_unknown,
 )
-from wids.base.memorymaps import allow_pickling_views
+from wids.base.files import allow_pickling_views
 from wids.base.urls import display_url, is_local
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache

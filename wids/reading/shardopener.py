@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from wids.base.shardversion import Version
+from wids.base.shardref import Version
 from wids.base.system import num_cores, on_network
 from wids.base.urls import display_url, is_compressed_name, is_local
 from wids.errors import FetchError, ShardFormatError, WidsError

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from wids.base.shardversion import Version
+    from wids.base.shardref import Version
 
     Integers = npt.NDArray[np.int64]
 

@@ -3,21 +3,26 @@
 `tarindex` makes and keeps indexes, and verifies them against their shards.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.sidecar import ROW, Sidecar
 from wids.tar.tarheader import BLOCK_SIZE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 __all__ = [
     "IndexColumns",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wids.base.memorymaps import map_file
+from wids.base.files import map_file
 from wids.errors import ShardFormatError
 from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import (

@@ -11,8 +11,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.base.memorymaps import map_file, page_ranges
-from wids.base.shardversion import Version
+from wids.base.files import map_file, page_ranges
+from wids.base.shardref import Version
 from wids.base.system import read_ahead
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError

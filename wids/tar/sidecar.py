@@ -19,7 +19,7 @@ from zlib import crc32
 
 import numpy as np
 
-from wids.base.memorymaps import map_file
+from wids.base.files import map_file
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarheader import BLOCK_SIZE

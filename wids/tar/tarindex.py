@@ -15,9 +15,8 @@ from typing import Self
 
 import numpy as np
 
-from wids.base.files import write_atomically
-from wids.base.locks import file_lock
-from wids.base.shardversion import is_newer, outlast_tick
+from wids.base.files import file_lock, write_atomically
+from wids.base.shardref import is_newer, outlast_tick
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError

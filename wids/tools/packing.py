@@ -13,7 +13,7 @@ import numpy as np
 from wids.base.files import OutputFile, named_write_errors
 from wids.base.keyhash import hash_packed
 from wids.base.progress import progress
-from wids.base.shardversion import outlast_tick
+from wids.base.shardref import outlast_tick
 from wids.base.system import num_cores
 from wids.base.urls import display_url, file_name, is_compressed_name, is_local, local_path
 from wids.caching.cache import ShardCache, local_copy

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.base.memorymaps import map_file
+from wids.base.files import map_file
 from wids.base.urls import display_url, is_local, local_path
 from wids.caching.cache import local_copy
 from wids.caching.download import compression_of

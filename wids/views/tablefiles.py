@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.base.decompression import allowed_nbytes
-from wids.base.memorymaps import map_file
+from wids.base.files import map_file
 from wids.base.optional import load
 from wids.base.strictcsv import strict_rows
 from wids.base.threads import DaemonThreadPool
