@@ -10,7 +10,7 @@ opening one costs what it costs. Rounds of all questions follow each other, each
 its own; the table has medians, the smallest and the largest.
 
     python benchmarks/browse.py             # three minutes
-    python benchmarks/browse.py --record    # writes docs/browsing.md, too
+    python benchmarks/browse.py --record    # writes the recorded tables, too
 """
 
 import argparse
@@ -40,7 +40,7 @@ import requests
 import wids
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
-DOCUMENT = data.BENCH.parent / "docs" / "browsing.md"
+DOCUMENT = common.RECORDED / "README.md"
 MARKED = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)
 CONNECTIONS = 6  # as browsers have them
 PAGE = 60
