@@ -29,7 +29,7 @@ LONG = (10**12, 5 * 10**9, 2**62, 2**64, 10**30)
 def _quiet(_folder: Path) -> Iterator[None]:
     pyarrow.csv.read_csv(io.BytesIO(b"a\n1\n"))  # which keeps a pipe from its first use on
     # In this process, which ends with the variants: a thousand datasets take seconds.
-    opening._MOST_IN_ALL.update({"documents and datasets": 50, "sources": 1000})
+    opening._MOST.update({"datasets": 50, "sources": 1000})
     yield
 
 
@@ -90,9 +90,9 @@ def _document(scene: Scene) -> dict[str, Any]:
 def _changed(scene: Scene) -> bytes:
     """Exchange, add or remove some values, wherever they are."""
     chance, document = scene.chance, _document(scene)
-    names = ["patch", "exclude", "append", "base", "list", "range", "tables", "spec", "options",
-             "versions", "contents", "fields", "lineage", "key_rule", "index", "digest", "beside",
-             "classes", "steps", "rows", "aligned"]  # fmt: skip
+    names = ["base", "list", "range", "starts", "lengths", "tables", "spec", "options", "versions",
+             "contents", "fields", "lineage", "key_rule", "index", "digest", "beside", "classes",
+             "steps", "rows", "aligned"]  # fmt: skip
     values = [*VALUES, *LONG, -5, {"range": [0, 5, 1]}, ["a.tar"], [[0]], {".a": 1}, [None, 3]]
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         holders: list[Any] = [document]
@@ -112,39 +112,34 @@ def _changed(scene: Scene) -> bytes:
 
 
 def _claimed(scene: Scene) -> bytes:
-    """Claim more samples than any memory holds, and choose from them by each of the means."""
+    """Claim more samples than any memory holds."""
     chance, number = scene.chance, scene.chance.choice(LONG)
     node = {"shardlist": [{"url": "a.tar", "nsamples": number}]}
-    sources = [{"dataset": 0}]
-    rows = chance.choice([{"range": [0, number, 1]}, {"range": [0, 10, number]}])
-    steps: list[dict[str, Any]] = [
-        {"datasets": [node], "slots": [{"sources": sources, "rows": rows}]},
-        {"base": node, "exclude": ["1"]},
-        {"base": node, "patch": "a.tar"},
-        {"base": node, "append": ["a.tar"] * 2, "exclude": ["1"]},
-    ]
-    return json.dumps({"wids_version": 3, **chance.choice(steps)}).encode()
+    rows = chance.choice(
+        [
+            {"range": [0, number, 1]},
+            {"range": [0, 10, number]},
+            {"starts": [0], "lengths": [number]},
+            {"starts": [0] * 100, "lengths": [number // 50] * 100},
+        ]
+    )
+    plan = {"datasets": [node], "slots": [{"sources": [{"dataset": 0}], "rows": rows}]}
+    return json.dumps({"wids_version": 3, **plan}).encode()
 
 
 def _named(scene: Scene) -> bytes:
-    """Name the next of some views many times, in a circle or not."""
-    chance = scene.chance
-    count, times = chance.choice([(1, 1), (6, 10), (2, 400), (9, 1)]), chance.choice([10, 1])
-    for number in range(count[0] + 1):
-        following = [f"{number + 1}.json"] * count[1] * times if number < count[0] else []
-        node: dict[str, Any] = {"base": "a.tar", "append": following}
-        scene.write(f"{number}.json", json.dumps({"wids_version": 3, **node}).encode())
+    """Name slots that each join the next one twice, or very many datasets, or a view itself."""
     slots = [
         {"sources": [{"dataset": 0, "steps": [{"join": n + 1}] * 2 * (n < 60)}]} for n in range(61)
     ]
     whole = [slot | {"rows": {"range": [0, 5, 1]}} for slot in slots]
+    data = {"shardlist": [{"url": "a.tar", "nsamples": 5}]}
     made: list[dict[str, Any]] = [
-        {"base": "0.json"},
-        {"base": "v.json"},
-        {"base": "a.tar", "append": ["a.tar"] * 200_000},
-        {"datasets": [{"shardlist": [{"url": "a.tar", "nsamples": 5}]}], "slots": whole},
+        {"datasets": [{"spec": "v.json"}], "slots": whole[-1:]},
+        {"datasets": [data | {"nbytes": n} for n in range(200_000)], "slots": whole[-1:]},
+        {"datasets": [data], "slots": whole},
     ]
-    return json.dumps({"wids_version": 3, **chance.choice(made)}).encode()
+    return json.dumps({"wids_version": 3, **scene.chance.choice(made)}).encode()
 
 
 def _special(scene: Scene) -> bytes:
@@ -154,15 +149,13 @@ def _special(scene: Scene) -> bytes:
     for name in ("p.npy", "p.csv"):
         os.mkfifo(scene.folder / name)
     target = chance.choice(["/dev/zero", "p.json", "p.npy", "p.csv", "/dev/full", "."])
-    node: dict[str, Any] = {"base": "a.tar"}
+    node: dict[str, Any] = {"datasets": [{"spec": "a.tar"}]}
+    node["slots"] = [{"sources": [{"dataset": 0}], "rows": {"range": [0, 5, 1]}}]
     node |= chance.choice(
         [
-            {"base": target},
-            {"base": {"spec": target}},
-            {"exclude": target},
-            {"patch": target},
-            {"append": target},
-            {"datasets": [{"spec": "a.tar"}], "slots": [], "arrays": {"file": target}},
+            {"datasets": [{"spec": target}]},
+            {"datasets": [{"shardlist": [{"url": target, "nsamples": 5}]}]},
+            {"arrays": {"file": target}},
         ]
     )
     return json.dumps({"wids_version": 3, **node}).encode()
@@ -171,8 +164,8 @@ def _special(scene: Scene) -> bytes:
 def _nested(scene: Scene) -> bytes:
     """Nest brackets, or repeat empty objects, by the ten thousand."""
     count = int(10 ** scene.chance.uniform(1, 6.7))
-    deep = scene.chance.choice([b"[" * count, b'{"base":' * count, b"[" + b"{}," * count + b"0]"])
-    return b'{"wids_version": 3, "base": ' + deep + b"}"
+    deep = scene.chance.choice([b"[" * count, b'{"slots":' * count, b"[" + b"{}," * count + b"0]"])
+    return b'{"wids_version": 3, "slots": ' + deep + b"}"
 
 
 def _rows(scene: Scene) -> bytes:

@@ -753,8 +753,8 @@ def test_a_tile_shows_the_likeliest_picture(serve: Serve):
 
 
 @pytest.mark.slow
-def test_of_a_million_samples_those_left_out_are_listed(tmp_path: Path) -> None:
-    """A document of a large dataset lists the keys that are left out, and not all others."""
+def test_of_a_million_samples_runs_are_listed(tmp_path: Path) -> None:
+    """A document of a large dataset lists the runs between those left out, and not all others."""
     samples = [{"__key__": f"{number:04d}", ".cls": "1"} for number in range(1000)]
     path = write_shard(tmp_path / "a.tar", samples)
     TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
@@ -765,7 +765,8 @@ def test_of_a_million_samples_those_left_out_are_listed(tmp_path: Path) -> None:
         rows.append((str(tmp_path / f"{number}.tar"), 1000))
     with browsing(rows) as server:
         document = server.selection(without="3,7-8")
-        assert document["exclude"] == ["0003", "0007", "0008"]
+        runs = {"starts": [0, 4, 9], "lengths": [3, 3, 1_000_991]}
+        assert document["slots"][0]["rows"] == runs
         assert document["nsamples"] == 1_000_997
 
 

@@ -84,8 +84,8 @@ def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
     """JSON keeps the last value of a key that stands twice, so that the first would be lost."""
     with pytest.raises(SpecError, match="x.json: expected each key once .* found '.*' twice"):
         DatasetSpec.parse(text, "x.json")
-    (tmp_path / "view.json").write_text('{"wids_version": 3, "base": "a.json", "base": "b.json"}')
-    with pytest.raises(SpecError, match=r"view\.json: expected each key once .* 'base' twice"):
+    (tmp_path / "view.json").write_text('{"wids_version": 3, "slots": [], "slots": []}')
+    with pytest.raises(SpecError, match=r"view\.json: expected each key once .* 'slots' twice"):
         wids.open(str(tmp_path / "view.json"))
 
 

@@ -314,10 +314,8 @@ class Chain:
         self.items = merged
 
     def _patch(self) -> None:
-        from wids.views.opening import patched
-
         right, items = self._once(*self.choose(*self.dataset("new")))
-        self.view = patched(self.view, right, "patch")
+        self.view = self.view.join(right, missing="keep", replace=True)
         self._merge(items, {}, "keep")
 
     def _table(self) -> None:

@@ -16,7 +16,6 @@ from wids.cli import main
 from wids.views.tables import stamp_of
 
 COUNT = 3000
-PLAN = {"datasets", "slots", "arrays"}
 KEYS = [f"k{number:04d}" for number in range(COUNT)]
 
 
@@ -39,15 +38,14 @@ def base_of(view: Any) -> Any:
     return view.slots[0].sources[0].leaf
 
 
-def write_view(path: Path, **document: Any) -> Path:
-    """Write a saved view as one does by hand."""
-    path.write_text(json.dumps({"wids_version": 3, **document}))
-    return path
-
-
 def edited(path: Path, **changes: Any) -> Path:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return path
+
+
+def edited_dataset(path: Path, **changes: Any) -> Path:
+    (dataset,) = json.loads(path.read_text())["datasets"]
+    return edited(path, datasets=[dataset | changes])
 
 
 CHOICES: dict[str, Callable[[Any], Any]] = {
@@ -106,17 +104,6 @@ def test_a_saved_join_keeps_the_fields_of_its_sides(
     some = wids.open(tmp_path / "j.json", cache_dir=None, fields=[".cls"])
     assert [each.get(".cls") for each in some] == [each.get(".cls") for each in joined]
     assert not any(".txt" in each for each in some)
-
-
-def test_excluded_keys_do_not_come_back(make_shard: MakeShard, tmp_path: Path) -> None:
-    """What is appended is without them, too, but for a base of which they were left out before."""
-    for name, count in (("train", 3), ("more", 5)):
-        make_shard(f"{name}.tar", [{"__key__": f"k{n}", ".cls": "1"} for n in range(count)])
-    path = tmp_path / "v.json"
-    write_view(path, base="train.tar", exclude=["k1", "k4"], append=["more.tar"])
-    assert keys(wids.open(path)) == ["k0", "k2", "k0", "k2", "k3"]
-    write_view(path, base={"base": "train.tar", "exclude": ["k1"]}, append="more.tar")
-    assert keys(wids.open(path)) == ["k0", "k2", "k0", "k1", "k2", "k3", "k4"]
 
 
 def test_fields_of_a_saved_join_are_extensions(make_shard: MakeShard, tmp_path: Path) -> None:
@@ -258,7 +245,7 @@ def test_options_that_cannot_be_kept_are_refused(folder: Path) -> None:
     options: dict[str, Any] = {"shardlist": [{"url": "/etc/hosts", "nsamples": 1}]}
     wids.ShardListDataset(folder / "train.json", options=options).save(folder / "own.json")
     assert "spec" not in json.loads((folder / "own.json").read_text())["datasets"][0]
-    write_view(folder / "own.json", base={"spec": "train.json", "options": options})
+    edited_dataset(folder / "own.json", options=options)
     with pytest.raises(wids.SpecError, match="options: expected top-level keys without shards"):
         wids.open(folder / "own.json")
 
@@ -273,11 +260,14 @@ def test_a_document_moved_alone_says_so(folder: Path) -> None:
 
 
 def test_appended_samples_with_other_numbers_of_classes_are_refused(folder: Path) -> None:
-    """A document that puts two specs together is refused where a class has two names."""
+    """A view of two specs, one of which has changed, is refused where a class has two names."""
     spec = json.loads((folder / "train.json").read_text())
     for name, classes in (("one.json", ["a", "b"]), ("two.json", ["b", "a"])):
         (folder / name).write_text(json.dumps(spec | {"classes": classes}))
-    path = write_view(folder / "both.json", base="one.json", append=["two.json"])
+    path = folder / "both.json"
+    parts = [wids.open(folder / name) for name in ("one.json", "two.json")]
+    wids.concat(parts, classes="any").save(path)
+    edited(path, classes="same")
     with pytest.raises(wids.SpecError, match=r"both\.json: .*number their classes differently"):
         wids.open(path)
     both = wids.open(edited(path, classes="any"))
@@ -310,10 +300,21 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
         ({"slots": 7}, "a list, each item an object"),
         ({"slots": []}, "at least one"),
         ({"slots": None, "datasets": []}, "at least one"),
+        ({"datasets": [{}] * 1001}, "at most 1000 datasets"),
+        ({"slots": [{"sources": [{"dataset": 0}] * 10_001}]}, "at most 10000 sources"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"range": [0, 9, 0]}}]}, "a range"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"range": [0, 3001, 1]}}]}, "0 to 2999"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"list": [-1]}}]}, "0 to 2999"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"list": [0.5]}}]}, "a list"),
+        ({"slots": [{"sources": [{"dataset": 0}], "rows": {"starts": [5]}}]}, "runs"),
+        (
+            {"slots": [{"sources": [{"dataset": 0}], "rows": {"starts": [5], "lengths": [0]}}]},
+            "runs",
+        ),
+        (
+            {"slots": [{"sources": [{"dataset": 0}], "rows": {"starts": [9], "lengths": [2992]}}]},
+            "0 to 2999",
+        ),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": 7}]}, "rows: expected an object"),
         ({"slots": [{"sources": [{"dataset": 1}], "rows": {"list": [1]}}]}, "has the number 1"),
         ({"slots": [{"sources": [], "rows": {"list": [1]}}]}, "row numbers from 0 to -1"),
@@ -331,14 +332,7 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
         ({"arrays": {"file": 3}}, "expected a path or URL"),
         ({"arrays": {"file": "thin.rows", "digest": "0"}}, "SHA-256"),
         ({"datasets": [{}]}, "found nothing"),
-        ({"slots": None}, "'slots' or a 'base'"),
-        ({"slots": None, "base": 7}, "expected a location"),
-        ({"slots": None, "base": {}}, "found nothing"),
-        ({"slots": None, "base": "bad.json"}, "more than 8 deep"),
-        ({"slots": None, "base": "train.json", "append": 7}, "append"),
         ({"nsamples": 2}, "expected 2 samples, found 300"),
-        ({"slots": None, "base": "train.json", "exclude": ["k0001", 10]}, "a list of keys.* 10"),
-        ({"slots": None, "base": "train.json", "exclude": "none.txt"}, "exclude: .*No such file"),
     ],
 )
 def test_a_malformed_document_is_an_error(folder: Path, changes: Any, message: str) -> None:
@@ -346,8 +340,6 @@ def test_a_malformed_document_is_an_error(folder: Path, changes: Any, message: s
     dataset = wids.ShardListDataset(folder / "train.json")
     dataset.take(300).save(folder / "thin.json")
     document = json.loads((folder / "thin.json").read_text()) | changes
-    if document["slots"] is None and "datasets" not in changes:  # as written by hand
-        document = {name: document[name] for name in document if name not in PLAN}
     (folder / "bad.json").write_text(json.dumps(document))
     with pytest.raises((wids.SpecError, TypeError), match=message):
         wids.open(folder / "bad.json")
@@ -372,61 +364,32 @@ def test_slots_that_name_each_other_are_bounded(folder: Path) -> None:
 
 
 def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
-    """A key without effect, beside the base or in it, would otherwise change which samples open."""
-    wrong = {"exclud": ["k0001"]}
-    for document in ({"base": "train.json", **wrong}, {"base": {"spec": "train.json", **wrong}}):
-        path = write_view(folder / "v.json", **document)
-        with pytest.warns(wids.WidsWarning, match="'exclud' has no effect.*expected.*nsamples"):
+    """A key without effect, in the document or in a dataset, may be meant to choose samples."""
+    path = folder / "v.json"
+    for change in (edited, edited_dataset):
+        wids.ShardListDataset(folder / "train.json")[:3].save(path)
+        change(path, field=[".cls"])
+        with pytest.warns(wids.WidsWarning, match="'field' has no effect.*expected.*nsamples"):
             wids.open(path)
 
 
-def test_overlays_change_a_dataset(folder: Path, make_shard: MakeShard) -> None:
-    """A document of a few lines leaves samples out, replaces fields, and appends a dataset."""
-    make_shard("data/fix.tar", [{"__key__": "k0007", ".cls": "77", ".txt": "new"}])
-    make_shard("data/more.tar", [{"__key__": "m1", ".cls": "5"}])
-    (folder / "opted-out.txt").write_text("k0001\nk0002\nsomebody-else\n")
-    rest = {"exclude": "opted-out.txt", "patch": "fix.tar", "append": ["more.tar"]}
-    for name in ("v1.json", "v2.json"):
-        write_view(folder / name, base="train.json", **rest)
-    opened = wids.open(folder / "v2.json")
-    assert keys(opened) == ["k0000", *KEYS[3:], "m1"]
-    assert opened.get("k0007")[".cls"] == 77
-    assert opened.get("k0007")[".txt"] == "new"
+def test_a_patch_corrects_some_samples(folder: Path, make_shard: MakeShard) -> None:
+    """Its fields replace those of samples with its keys; a misspelt key is named."""
+    fixes = [{"__key__": "k0007", ".cls": "77", ".txt": "new"}, {"__key__": "k007", ".cls": "8"}]
+    fix = wids.open(make_shard("fix.tar", fixes))
+    dataset = wids.open(folder / "train.json")
+    with pytest.warns(wids.WidsWarning, match=r"1 of 2 samples change nothing.* 'k007'"):
+        dataset.exclude(["k0001"]).join(fix, missing="keep", replace=True).save(folder / "v.json")
+    opened = wids.open(folder / "v.json")
+    assert keys(opened) == [KEYS[0], *KEYS[2:]]
+    assert (opened.get("k0007")[".cls"], opened.get("k0007")[".txt"]) == (77, "new")
     assert opened.get("k0008")[".cls"] == 8
-    assert opened[-1][".cls"] == 5
-    edited(folder / "v2.json", exclude=["k0000"], patch=None, append=None, base="v1.json")
-    assert keys(wids.open(folder / "v2.json")) == [*KEYS[3:], "m1"]
-
-
-def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: MakeShard) -> None:
-    """A misspelt key of a patch is named; the key of a sample that was left out is none."""
-    make_shard(
-        "data/fix.tar", [{"__key__": "k0007", ".cls": "7"}, {"__key__": "k007", ".cls": "8"}]
-    )
-    for exclude in ([], ["k0007"]):
-        path = write_view(folder / "v3.json", base="train.json", patch="fix.tar", exclude=exclude)
-        with pytest.warns(wids.WidsWarning, match=r"1 of 2 samples change nothing.* 'k007'"):
-            wids.open(path)
-
-
-def test_a_patch_with_other_numbers_of_classes_is_refused(
-    folder: Path, make_shard: MakeShard
-) -> None:
-    """Its classes would get the names of the base; a patch without classes has none to confuse."""
-    for name, classes, fields in (
-        ("base", ["x", "y"], {".cls": "0"}),
-        ("patch", ["y", "x"], {".cls": "1"}),
-        ("texts", ["y", "x"], {".txt": "new"}),
-    ):
-        make_shard(f"data/{name}.tar", [{"__key__": KEYS[0], **fields}])
-        spec = {"shardlist": [{"url": f"{name}.tar", "nsamples": 1}], "classes": classes}
-        (folder / f"{name}.json").write_text(json.dumps({"wids_version": 1, **spec}))
-    path = write_view(folder / "v.json", base="base.json", patch=["patch.json"])
-    with pytest.raises(wids.SpecError, match=r"v\.json: patch 'patch\.json': .*differently"):
-        wids.open(path)
-    edited(path, patch="texts.json")
-    with pytest.warns(wids.WidsWarning, match="number their classes differently"):
-        assert wids.open(path)[0][".txt"] == "new"
+    assert ".txt" not in opened.get("k0008")
+    table = {"key": ["k0003", "k0004"], "cls": [33, None], "note": ["a", "b"]}
+    corrected = dataset.join(table, missing="keep", replace=True)
+    assert [each.get(".cls") for each in corrected[2:6]] == [2, 33, None, 5]
+    assert corrected.column(".cls", fill=-1)[2:6].tolist() == [2, 33, -1, 5]
+    assert [".note" in each for each in corrected[2:6]] == [False, True, True, False]
 
 
 def test_fields_are_those_of_the_view(folder: Path) -> None:
@@ -435,12 +398,10 @@ def test_fields_are_those_of_the_view(folder: Path) -> None:
     np.save(folder / "score.npy", np.arange(10))
     joined = dataset.join(dataset[::-1], rename={".cls": ".other"}).join(folder / "score.npy")
     joined[2:].save(folder / "j.json")
-    write_view(folder / "outer.json", base="j.json")
     for fields in ([".other"], [".cls"], [".score", ".other"]):
-        for source in ("j.json", "outer.json"):
-            opened = wids.open(folder / source, fields=fields)
-            assert {name for name in opened[0] if name[0] == "."} == set(fields)
-            assert opened[0] == joined.with_options(fields=fields)[2:][0]
+        opened = wids.open(folder / "j.json", fields=fields)
+        assert {name for name in opened[0] if name[0] == "."} == set(fields)
+        assert opened[0] == joined.with_options(fields=fields)[2:][0]
 
 
 def test_what_has_a_function_is_not_saved(folder: Path) -> None:
@@ -463,8 +424,9 @@ def test_readers_of_version_1_refuse_it(folder: Path) -> None:
     assert len(wids.open([str(folder / "s1.tar")])) == 1000
     with pytest.raises(wids.SpecError):
         wids.open(folder / "none.json")
-    with pytest.raises(wids.SpecError, match="'base'"):
-        wids.open(write_view(folder / "no-base.json"))
+    (folder / "none.json").write_text('{"wids_version": 3}')
+    with pytest.raises(wids.SpecError, match=r"slots: .*save\(\) writes views"):
+        wids.open(folder / "none.json")
 
 
 def test_a_view_does_not_replace_its_dataset(folder: Path) -> None:
@@ -628,6 +590,5 @@ def test_an_index_beside_a_moved_document_is_found(
 
 def test_a_dict_is_named_so(folder: Path) -> None:
     """A document in memory has no location for its errors."""
-    document = {"wids_version": 3, "base": str(folder / "train.json"), "append": 7}
-    with pytest.raises(wids.SpecError, match=r"^the dict: append"):
-        wids.open(document)
+    with pytest.raises(wids.SpecError, match=r"^the dict: slots"):
+        wids.open({"wids_version": 3, "slots": []})

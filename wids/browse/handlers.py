@@ -26,7 +26,7 @@ from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
 from wids.errors import WidsError
 from wids.views.plan import slots_of
-from wids.views.saved import VERSION, view_document
+from wids.views.saved import view_document
 from wids.views.viewable import View
 
 if TYPE_CHECKING:
@@ -255,13 +255,9 @@ class ApiHandlers:
         is_whole = is_whole and filtering is None and self.chosen is None
         is_whole = is_whole and query.get("order", "stored") == "stored"
         if order.size > _MOST_SAVED and is_whole and self.reader.joined is None and len(unwanted):
-            # Those left out are listed, by their keys. When the document is opened, their number
-            # shows whether other samples have these keys, too.
-            keys = [self.reader.locate(index).key for index in unwanted.tolist()]
-            count = len(self.reader) - len(unwanted)
-            named = {"wids_version": VERSION, "name": self.title, "nsamples": count}
-            base = view_document(samples, self.title)
-            return {**named, "made": _steps_of(query), "base": base, "exclude": keys}
+            # The rest are few runs of adjacent samples.
+            rest = View(slots_of(samples)).exclude(unwanted)
+            return view_document(rest, self.title, _steps_of(query))
         if order.size > _MOST_SAVED:
             raise ValueError(
                 f"where: found {order.size} samples, and a document of the page holds "

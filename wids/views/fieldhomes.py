@@ -146,9 +146,10 @@ def _of_sides(
         return read_field(slots, indexes[some], own, reading, step.slot)
 
     none = step.absent or ()
-    if step.of_table or not _may_have(slots, [before], name):
-        lacking = slots[step.slot].rows.take(indexes) < 0
-        if own not in none and reading.fill is None and lacking.any():
+    lacking = bool((slots[step.slot].rows.take(indexes) < 0).any())
+    is_patch = lacking and step.replace and step.absent is None
+    if (step.of_table and not is_patch) or not _may_have(slots, [before], name):
+        if own not in none and reading.fill is None and lacking:
             raise _no_counterpart(own)
         return right(np.arange(len(rows)))
     # Fields of datasets are not known, as each sample may have others: the likely side is read, and

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -49,8 +48,6 @@ from wids.views.plan import (
     Surround,
     checked_names,
     fields_of_leaf,
-    first_names,
-    joined,
     slots_of,
     slots_under,
 )
@@ -64,7 +61,7 @@ from wids.views.saved import (
     digest_of,
     file_digest,
 )
-from wids.views.viewable import ShardListDataset, View, Viewable, concat, facts_of
+from wids.views.viewable import ShardListDataset, View, Viewable, concat
 
 if TYPE_CHECKING:
     from wids.views.tables import TableRows
@@ -74,9 +71,7 @@ __all__ = ["Open", "is_joined", "is_saved_view", "open", "refuse_view", "shards_
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
-_MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
-# Of one view, since each document may name the next one ten times.
-_MOST_IN_ALL = {"documents and datasets": 1000, "sources": 10_000}
+_MOST = {"datasets": 1000, "sources": 10_000}  # of one view
 _MOST_WORK = 1000  # reads of datasets and tables for one sample, and steps
 _MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
@@ -101,7 +96,6 @@ _STEP |= dict.fromkeys(["replace", "of_table"], bool)
 _SOURCE = _Object({"dataset": int, "name": str, "steps": [_STEP]})
 _SLOT = _Object({"sources": [_SOURCE], "rows": dict})
 _PLAN = _Object(_SAID | {"datasets": [_LEAF], "slots": [_SLOT], "arrays": dict})
-_CHANGES = _Object(_SAID | dict.fromkeys(["base", "exclude", "patch", "append"], object))
 _KINDS = {int: "a count", str: "a text", bool: "true or false", list: "a list", dict: "an object"}
 
 
@@ -324,16 +318,12 @@ class _Opener:
         make: Function that opens a dataset.
         options: Its options.
         home: Location of the document; "" for a dict.
-        depth: Number of documents, each of which names the next, that led here.
-        counts: Numbers of what was opened for the view so far.
         opened: The datasets of this document that were opened so far.
     """
 
     make: Open
     options: dict[str, Any]
     home: str = ""
-    depth: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
     opened: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -368,26 +358,15 @@ class _Opener:
             return self.make(source, **self.options)
         # Fields are names in the view: a join may have renamed those of its sides.
         options = {name: self.options[name] for name in self.options if name != "fields"}
-        view = replace(self, home=os.fspath(home), options=options).inner(document)
+        view = replace(self, home=os.fspath(home), options=options, opened={}).view(document)
         fields = self.options.get("fields")
         return view if fields is None else view.with_options(fields=fields)
 
-    def inner(self, node: dict[str, Any]) -> Any:
-        """Open the view of a document, or of an object in one."""
-        return replace(self, depth=self.depth + 1, opened={}).view(node)
-
-    def view(self, node: dict[str, Any]) -> Any:
+    def view(self, node: dict[str, Any]) -> View:
         """Open the view that a document describes."""
         try:
-            if self.depth > _MOST_DOCUMENTS + 1:
-                raise SpecError(
-                    f"saved views nest more than {_MOST_DOCUMENTS} deep, each the base of the one "
-                    "before; correct a document that names itself, or open an inner one and save "
-                    "it as a document of its own"
-                )
-            is_plan = "slots" in node
-            _check(node, _PLAN if is_plan else _CHANGES, self.where)
-            samples = self._planned(node) if is_plan else self._changed(node)
+            _check(node, _PLAN, self.where)
+            samples = self._planned(node)
             expected = node.get("nsamples", len(samples))
             if len(samples) != expected:
                 raise SpecError(
@@ -401,21 +380,18 @@ class _Opener:
             raise SpecError(f"{self.where}: {error}") from error
         return samples
 
-    def _base(self, node: Any) -> Any:
-        """Open a base: the location of a dataset or a view, or the object of one of them."""
-        if isinstance(node, str):
-            self._count("documents and datasets")
-            return self.open(self._located(node))
-        if isinstance(node, dict) and {"slots", "base"} & node.keys():
-            return self.inner(node)
-        if isinstance(node, dict):
-            _check(node, _LEAF, self.where)
-            return self._dataset(node)
-        raise SpecError(f"base: expected a location or an object, found {_shown(node)}")
-
-    def _planned(self, node: dict[str, Any]) -> Any:
+    def _planned(self, node: dict[str, Any]) -> View:
         """Open the view of a document that holds its plan."""
-        entries = node.get("datasets") or []
+        entries, plan = node.get("datasets") or [], node.get("slots") or []
+        num_sources = sum(len(slot.get("sources") or ()) for slot in plan)
+        for what, count in (("datasets", len(entries)), ("sources", num_sources)):
+            if count > _MOST[what]:
+                raise SpecError(
+                    f"expected at most {_MOST[what]} {what}, found {count}; write the samples as "
+                    "shards (wids.reshard), or merge the specs of datasets (`wids merge`)"
+                )
+        if not plan:
+            raise SpecError("slots: expected at least one, found none: save() writes views")
         are_tables = ["table" in each or "tables" in each for each in entries]
         leaves: list[Any] = [
             None if is_table else self._dataset(each)
@@ -427,10 +403,10 @@ class _Opener:
         arrays = self._arrays(node.get("arrays"))
         slots: list[Slot] = []
         steps: dict[str, Step] = {}
-        for number, said in enumerate(node["slots"] or []):
+        for number, said in enumerate(plan):
             try:
                 sources = [
-                    self._source(source, leaves, range(number + 1, len(node["slots"])), steps)
+                    _source(source, leaves, range(number + 1, len(plan)), steps)
                     for source in said.get("sources") or []
                 ]
                 rows = _rows_from(said.get("rows") or {}, arrays)
@@ -440,8 +416,6 @@ class _Opener:
             except (ValueError, IndexError) as error:
                 raise SpecError(f"slot {number}: {error}") from error
             slots.append(Slot(sources, rows))
-        if not slots:
-            raise SpecError("slots: expected at least one, found none")
         _check_work(slots)
         any_classes = node.get("classes") == "any"
         based = list({id(s.leaf): s.leaf for s in slots[0].sources}.values())
@@ -449,28 +423,6 @@ class _Opener:
             raise SpecError(message)
         facts = Facts(tuple(node.get("made") or ()), _lineage(node), any_classes)
         return View(tuple(slots), facts)
-
-    def _source(
-        self, said: dict[str, Any], leaves: list[Any], later: range, known: dict[str, Step]
-    ) -> Source:
-        """Return a source of a slot as a document describes it.
-
-        Args:
-            said: The description.
-            leaves: The datasets and tables.
-            later: Numbers of the slots that its steps may read.
-            known: The steps so far, as one step is one object in all sources that have it.
-        """
-        self._count("sources")
-        which = said.get("dataset", -1)
-        if not 0 <= which < len(leaves):
-            raise SpecError(f"no dataset has the number {_shown(which)}")
-        leaf = leaves[which]
-        steps = [
-            known.setdefault(json.dumps(each, sort_keys=True), _step(each, later))
-            for each in said.get("steps") or []
-        ]
-        return Source(leaf, said.get("name"), tuple(steps), fields_of_leaf(leaf))
 
     def _arrays(self, named: dict[str, Any] | None) -> Mapping[str, Any]:
         """Return the arrays in the file that a document names."""
@@ -529,15 +481,6 @@ class _Opener:
         pipeline = None if first is None else first.pipeline
         return TableRows(table, fields, node.get("key"), pipeline)
 
-    def _count(self, what: str) -> None:
-        """Count what is opened; kilobytes may name each other millions of times."""
-        self.counts[what] += 1
-        if self.counts[what] > (most := _MOST_IN_ALL[what]):
-            raise SpecError(
-                f"expected at most {most} {what} in all, found more; write the samples as shards "
-                "(wids.reshard), or merge the specs of datasets (`wids merge`)"
-            )
-
     def _dataset(self, node: dict[str, Any]) -> Any:
         """Open a dataset, after checking that it has not changed."""
         fields = node.get("fields")
@@ -545,7 +488,6 @@ class _Opener:
         # What differs in its fields alone is opened once.
         known = json.dumps({key: node[key] for key in node if key != "fields"}, default=str)
         if known not in self.opened:
-            self._count("documents and datasets")
             self.opened[known] = self._dataset_anew(node)
         dataset = self.opened[known]
         return dataset if fields is None else dataset.with_options(fields=fields, missing_ok=fields)
@@ -610,42 +552,6 @@ class _Opener:
                 raise SpecError(f"versions: {error}") from error
         return dataset
 
-    def _changed(self, node: dict[str, Any]) -> Any:
-        """Apply the `patch`, `append` and `exclude` of a document to its base."""
-        if "base" not in node:
-            raise SpecError("expected 'slots' or a 'base', found none")
-        samples = self._base(node["base"])
-        for patch in _as_list(node, "patch"):
-            try:
-                samples = patched(samples, self._base(patch), f"patch({_shown(patch)})")
-            except ValueError as error:
-                raise SpecError(f"patch {_shown(patch)}: {error}") from error
-        if added := _as_list(node, "append"):
-            parts = [self._base(each) for each in added]
-            samples = concat([samples, *parts], classes=node.get("classes", "same"))
-        if node.get("exclude") is not None:
-            samples = samples.exclude(self._keys(node["exclude"]), missing="drop")
-        facts = facts_of(samples)
-        made, lineage = node.get("made") or facts.made, _lineage(node) or facts.lineage
-        return View(slots_of(samples), facts._replace(made=tuple(made), lineage=lineage))
-
-    def _keys(self, named: Any) -> list[str]:
-        """Return the keys in a list of a document, or in the file that it names."""
-        from wids.views.keytable import read_keys
-
-        if isinstance(named, list) and all(isinstance(each, str) for each in named):
-            return list(named)
-        if not isinstance(named, str):
-            raise SpecError(
-                "exclude: expected a list of keys, which are texts, or the location of a file, "
-                f"found {_shown(named)}; write a key that is a number in quotes"
-            )
-        try:
-            with _local_copy(self._located(named), self.store) as path:
-                return read_keys(path)
-        except (OSError, ValueError) as error:
-            raise SpecError(f"exclude: {error}") from error
-
     def _located(self, named: Any) -> str:
         """Resolve a location in the document against its folder."""
         check_location(named, self.where, "location")
@@ -671,41 +577,6 @@ class _Opener:
             )
 
 
-def patched(samples: Any, patch: Any, made: str) -> View:
-    """Replace fields of some samples by those of a patch.
-
-    Args:
-        samples: All samples.
-        patch: Samples with some of the same keys; their fields replace those of `samples`.
-        made: Description of the step.
-
-    Raises:
-        ValueError: It has a key twice, or its spec numbers the classes of a class field otherwise.
-    """
-    from wids.codecs.formats import is_class
-    from wids.views.joining import counterparts
-
-    matches = counterparts(samples, patch, aligned=False)
-    lost = np.setdiff1d(np.arange(len(patch)), matches)
-    if len(lost):
-        key = patch.keys_at(lost[:1])[0]
-        warn(
-            f"{made}: {len(lost)} of {len(patch)} samples change nothing, since no sample has "
-            f"their key, such as {key!r}; check the keys, or add new samples by 'append'"
-        )
-    if message := other_classes([samples, patch]):
-        if any(map(is_class, first_names(slots_of(patch)))):
-            raise SpecError(
-                f"{message} (part 0 is the base, part 1 the patch); number the classes of the "
-                "patch as the base does"
-            )
-        warn(f"{made}: {message}")
-    facts = facts_of(samples)
-    step = Add(0, {}, replace=True)
-    plan = joined(slots_of(samples), slots_of(patch), Rows.of(matches), step)
-    return View(plan, facts._replace(made=(*facts.made, made)))
-
-
 def _lineage(node: dict[str, Any]) -> str | None:
     """Return the lineage that a document states."""
     lineage = lineage_in(node)
@@ -715,6 +586,28 @@ def _lineage(node: dict[str, Any]) -> str | None:
             f"{_shown(node['lineage'])}"
         )
     return lineage
+
+
+def _source(
+    said: dict[str, Any], leaves: list[Any], later: range, known: dict[str, Step]
+) -> Source:
+    """Return a source of a slot as a document describes it.
+
+    Args:
+        said: The description.
+        leaves: The datasets and tables.
+        later: Numbers of the slots that its steps may read.
+        known: The steps so far, as one step is one object in all sources that have it.
+    """
+    which = said.get("dataset", -1)
+    if not 0 <= which < len(leaves):
+        raise SpecError(f"no dataset has the number {_shown(which)}")
+    leaf = leaves[which]
+    steps = [
+        known.setdefault(json.dumps(each, sort_keys=True), _step(each, later))
+        for each in said.get("steps") or []
+    ]
+    return Source(leaf, said.get("name"), tuple(steps), fields_of_leaf(leaf))
 
 
 def _step(said: dict[str, Any], later: range) -> Step:
@@ -751,13 +644,23 @@ def _rows_from(node: dict[str, Any], arrays: Mapping[str, Any]) -> Rows:
     """Return the rows of a slot, which a document holds or its file."""
     if "arrays" in node:
         return Rows.written(node, arrays, "arrays")
-    numbers: Any = node.get("range", node.get("list"))
-    whole = isinstance(numbers, list) and all(
-        type(number) is int and abs(number) < MOST_SAMPLES for number in numbers
+    form = next((each for each in ("range", "list", "starts") if each in node), "")
+    numbers: Any = node.get(form)
+    lengths: Any = node.get("lengths") if form == "starts" else []
+    whole = all(
+        isinstance(each, list)
+        and all(type(number) is int and abs(number) < MOST_SAMPLES for number in each)
+        for each in (numbers, lengths)
     )
-    if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
-        raise ValueError(f"expected a range, a list or arrays, found {_shown(node)}")
-    return Rows.over(range(*numbers)) if "range" in node else Rows.of(np.array(numbers, np.int64))
+    if (
+        not whole
+        or (form == "range" and (len(numbers) != 3 or numbers[2] == 0))
+        or (form == "starts" and (len(numbers) != len(lengths) or min(lengths, default=1) < 1))
+    ):
+        raise ValueError(f"expected a range, a list, runs or arrays, found {_shown(node)}")
+    if form == "starts":
+        return Rows.of_runs(numbers, lengths)
+    return Rows.over(range(*numbers)) if form == "range" else Rows.of(np.array(numbers, np.int64))
 
 
 def _check_work(slots: Sequence[Slot]) -> None:
@@ -817,11 +720,3 @@ def _saved_document(source: Any, store: StoreSettings | None = None) -> dict[str
     if version != VERSION:
         return None
     return dict(document)
-
-
-def _as_list(node: dict[str, Any], name: str) -> list[Any]:
-    value = node.get(name)
-    found = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(each, str | dict) for each in found):
-        raise SpecError(f"{name}: expected locations, found {_shown(value)}")
-    return found

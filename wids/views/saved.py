@@ -12,10 +12,8 @@ The list of datasets has the datasets and tables, with their state at the time o
     {"table" or "tables", "nbytes", "digest",        a file of a table, or the pattern of tables
      "fields", "key", "beside"}                       that lie beside the shards of some datasets
 
-A slot has its sources, each with the steps that follow, and rows: a range, a list, or arrays in the
-file of the document. A document written by hand has changes to a dataset in place of a plan:
-
-    {"wids_version": 3, "base": dataset, "exclude", "patch", "append"}
+A slot has its sources, each with the steps that follow, and rows: a range, a list, runs of adjacent
+ones by their starts and lengths, or arrays in the file of the document.
 
 The version is 3, because readers of others would not see what was chosen.
 """
@@ -268,9 +266,11 @@ class _Writer:
     def _rows(self, rows: Rows) -> dict[str, Any]:
         if rows.kind == "range":
             return {"range": rows.arrays["bounds"].tolist()}
-        if len(rows) <= _MOST_INLINE or self._target is None:
-            return {"list": rows.array().tolist()}
-        return self.written.add(rows)
+        if len(rows) > _MOST_INLINE and self._target is not None:
+            return self.written.add(rows)
+        if rows.kind == "runs" and (runs := rows.as_runs()) is not None:
+            return {"starts": runs[0].tolist(), "lengths": runs[1].tolist()}
+        return {"list": rows.array().tolist()}
 
 
 def file_digest(path: Path) -> str:

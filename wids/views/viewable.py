@@ -774,7 +774,7 @@ class Viewable(_Sequence):
         right: Any,
         *,
         on: On = None,
-        missing: Literal["error", "drop", "fill"] = "error",
+        missing: Literal["error", "drop", "fill", "keep"] = "error",
         fields: Collection[str] | None = None,
         rename: Mapping[str, str] | None = None,
         replace: bool = False,
@@ -796,7 +796,8 @@ class Viewable(_Sequence):
             on: For a table, its column that holds the keys of the samples, by default "key"; or a
                 field of the samples and the column that it equals: `(".json:uid", "uid")`.
             missing: "drop" to leave out samples that the right side does not have; "fill" to give
-                them None for its fields.
+                them None for its fields; "keep" to leave them as they are: with `replace`, the
+                right side corrects the fields of some samples.
             fields: The fields or columns that are wanted; None for all.
             rename: New names of fields, such as `{".txt": ".caption"}`, with a dot.
             replace: Let its fields take the place of those of the same name.
@@ -822,7 +823,7 @@ class Viewable(_Sequence):
         from wids.views.joining import cache_of, counterparts, joined_rows
         from wids.views.tablefiles import is_table, open_table
 
-        check_choice("missing", missing, ("error", "drop", "fill"))
+        check_choice("missing", missing, ("error", "drop", "fill", "keep"))
         if rename is not None:
             check_mapping("rename", rename, "new names by extension")
         for old, new in (rename or {}).items():
@@ -852,7 +853,7 @@ class Viewable(_Sequence):
         pattern: str,
         *,
         on: On = None,
-        missing: Literal["error", "drop", "fill"] = "error",
+        missing: Literal["error", "drop", "fill", "keep"] = "error",
         fields: Collection[str] | None = None,
         rename: Mapping[str, str] | None = None,
         replace: bool = False,
@@ -867,7 +868,7 @@ class Viewable(_Sequence):
                 stands for the name of the shard without `.tar`. Remote tables are fetched into the
                 cache folder.
             on: As for `join`, like the following.
-            missing: "drop" and "fill" also accept shards without a table.
+            missing: "drop", "fill" and "keep" also accept shards without a table.
             fields: The columns that are wanted; None for those that all tables have.
             rename: New names of their fields.
             replace: Let them take the place of fields of the same name.
@@ -878,7 +879,7 @@ class Viewable(_Sequence):
         from wids.views.joining import cache_of
         from wids.views.tablefiles import beside_shards
 
-        check_choice("missing", missing, ("error", "drop", "fill"))
+        check_choice("missing", missing, ("error", "drop", "fill", "keep"))
         options: Any = {"missing": missing, "cache": cache_of(self), "warned": fields is None}
         opened = beside_shards(pattern, datasets_in(self, joined=False), **options)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
@@ -907,6 +908,13 @@ class Viewable(_Sequence):
         if len(lost) and missing == "drop":
             left = self._chosen(Rows.mask(matches >= 0), "join")
             matches = matches[matches >= 0]
+        elif missing == "keep" and not step.of_table:
+            unused = np.setdiff1d(np.arange(len(right)), matches)
+            if len(unused):
+                warn(
+                    f"join: {len(unused)} of {len(right)} samples change nothing, since no sample "
+                    f"has their key, such as {right.key_at(int(unused[0]))!r}: check the keys"
+                )
         elif len(lost) and missing == "fill":
             first = others if not len(right) else chosen(others, Rows.over(range(1)))
             step.absent = tuple(right.fields if step.of_table else first_names(first))
