@@ -21,8 +21,8 @@ from wids.commands.browse import add_browse
 from wids.commands.checks import add_cache, add_check, add_order
 from wids.commands.choose import add_select
 from wids.commands.copy import add_export, add_import, add_map, add_reshard
-from wids.commands.look import add_cat, add_info, add_ls, add_sample, add_show, add_sql
-from wids.commands.make import add_create, add_merge, add_update
+from wids.commands.look import add_cat, add_info, add_ls, add_show, add_sql
+from wids.commands.make import add_create, add_merge
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of, note
 from wids.errors import WidsError
 
@@ -41,6 +41,8 @@ _GONE = {
     "repair": "use 'wids check SHARD --repair NEW'",
     "stats": "use 'wids info SPEC --stats' and 'wids info SPEC --values cls'",
     "pack": "use 'wids export SPEC NAME.wpack'",
+    "sample": "use 'wids show SPEC INDEX', and 'wids cat SPEC INDEX .EXT' for the bytes of a field",
+    "update": "edit 'name', 'info' and 'base' at the top of the spec, which is JSON",
     "card": "Croissant cards are no longer written; mlcroissant makes them",
 }
 
@@ -64,8 +66,6 @@ _FURTHER = (
     add_map,
     add_order,
     add_cache,
-    add_update,
-    add_sample,
 )
 DESCRIPTION = """\
 Random access to the samples of WebDataset tar shards.

@@ -65,7 +65,6 @@ def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int
     ("command", "said"),
     [
         ("merge all.json some.json -o out.json", "some.json: is a saved view"),
-        ("update some.json --name x", "some.json: is a saved view"),
         ("create some.json -o out.json", "some.json: is a saved view"),
         ("create all.json -o out.json", "all.json: is no shard; create takes tars"),
     ],
@@ -203,7 +202,6 @@ TAKERS = [
     ("ls", "three.json 1:3 --json", '"key": "k07"'),
     ("show", "three.json -1 --json", "k39"),
     ("cat", "three.json 0 .txt", "text 3"),
-    ("sample", "three.json 9", "k39"),
     ("info", "three.json --json --values cls", '"cls": 3,\n      "count": 10'),
     ("check", "three.json --decode --json", '"num_shards": 4,\n  "num_errors": 0'),
     ("check", "three.json --digests --json", '"num_errors": 0'),

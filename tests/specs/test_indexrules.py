@@ -59,7 +59,6 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
         ["ls", "0:2"],
         ["show", "0"],
         ["cat", "0", ".txt"],
-        ["sample", "0"],
         ["check"],
         ["info", "--stats"],
         ["order"],

@@ -1,4 +1,4 @@
-"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat`, `sql`, and `sample` of 0.1.11."""
+"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat` and `sql`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from wids.commands.terminal import (
     add_json,
     add_rules,
     add_sample_arguments,
-    note,
     out,
     print_json,
     range_given,
@@ -27,7 +26,7 @@ from wids.commands.terminal import (
 if TYPE_CHECKING:
     from wids.catalogue.samples import SqlResult
 
-__all__ = ["add_cat", "add_info", "add_ls", "add_sample", "add_show", "add_sql"]
+__all__ = ["add_cat", "add_info", "add_ls", "add_show", "add_sql"]
 
 _MOST_VALUES = 20  # that are printed; JSON has all
 
@@ -338,44 +337,3 @@ def sql(args: Arguments) -> int:
     else:
         out(found.lines())
     return DONE
-
-
-def sample(args: Arguments) -> int:
-    """Print one sample as the old `widsindex sample` did."""
-    from wids.base.text import clean
-    from wids.base.urls import display_url
-
-    raw = args.raw or args.python or args.cat is not None
-    transformations = "bytes" if raw else "PIL"
-    rules = rules_given(args)
-    with wids.open(args.filename, transformations=transformations, **rules) as dataset:
-        note(f"dataset size: {len(dataset)}")
-        found = dataset[int(args.index or 0)]
-    if args.cat is not None:
-        _write_field(found, args.cat)
-        return DONE
-    found["__shard__"] = display_url(str(found["__shard__"]))
-    names = {name: clean(name) for name in found}
-    name_width = max(map(len, names.values()))
-    for name, value in sorted(found.items()):
-        out(f"{names[name]:<{name_width}} {repr(value)[: args.width - name_width - 1]}")
-    return DONE
-
-
-def add_sample(commands: Any) -> None:
-    """Declare the command."""
-    parser = add_command(
-        commands,
-        sample,
-        "print one sample as the old widsindex did ('show' shows more)",
-        ["widsindex sample train.json 42", "widsindex sample train.json 42 --cat .jpg > 42.jpg"],
-        listed=False,
-    )
-    parser.add_argument("filename", metavar="SPEC")
-    parser.add_argument("index", nargs="?", metavar="INDEX", help="the first one by default")
-    parser.set_defaults(late="index")
-    parser.add_argument("-p", "--python", action="store_true", help="same as --raw")
-    parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
-    parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")
-    parser.add_argument("-w", "--width", type=int, default=250, help="columns (%(default)s)")
-    add_rules(parser)

@@ -1,4 +1,4 @@
-"""Commands that make and change specs: `wids create`, `merge`, and `update` of 0.1.11."""
+"""Commands that make specs: `wids create` and `merge`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wids.tools.creating import Created
     from wids.tools.packing import Packed
 
-__all__ = ["add_create", "add_merge", "add_update", "note_packed"]
+__all__ = ["add_create", "add_merge", "note_packed"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
 
@@ -267,74 +267,3 @@ def add_merge(commands: Any) -> None:
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("-o", "--output", required=True, help="the new spec; - prints it")
     parser.add_argument("-n", "--name", help="name of the dataset (by default from that of OUTPUT)")
-
-
-def update(args: Arguments) -> int:
-    """Change the name, base or folders of a spec, as scripts for 0.1.11 do."""
-    from wids.base.files import refuse_url
-    from wids.specs.specedit import edit_spec
-    from wids.views.opening import refuse_view
-
-    refuse_url(Path(args.filename))
-    wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}
-    changes = {key: value for key, value in wanted.items() if value is not None}
-    if Path(args.filename).is_file():
-        refuse_view(
-            args.filename,
-            "only a spec of shards can be changed so; change the spec that it names as its base, "
-            "or save the view anew (wids select)",
-        )
-    document = edit_spec(
-        Path(args.filename),
-        changes,
-        folder="" if args.nodir else args.dir,
-        rebased=args.rebase,
-    )
-    if document is None:
-        note(f"{args.filename}: left as it is, no option asks for a change; see update --help")
-        return DONE
-    base = f", the base is now {document['base'] or 'its own folder'}" if args.rebase else ""
-    note(f"{args.filename}: written{base}; the old one is {args.filename}.bak")
-    return DONE
-
-
-def add_update(commands: Any) -> None:
-    """Declare the command."""
-    parser = add_command(
-        commands,
-        update,
-        "change a spec in place: name, info, base, folders",
-        [
-            "widsindex update train.json -n imagenet -b https://host/shards",
-            "widsindex update train.json --rebase",
-        ],
-        listed=False,
-    )
-    parser.add_argument("filename", metavar="SPEC")
-    parser.add_argument("-n", "--name", help="set the name")
-    parser.add_argument("-i", "--info", help="set the description")
-    bases = parser.add_mutually_exclusive_group()
-    bases.add_argument("-b", "--base", help="set the folder or URL of relative URLs")
-    bases.add_argument(
-        "-B",
-        "--rebase",
-        action="store_true",
-        help="set the base to the common folder of the shards",
-    )
-    folders = parser.add_mutually_exclusive_group()
-    folders.add_argument(
-        "-d", "--dir", help="replace the folders of all shards by this folder or URL"
-    )
-    folders.add_argument(
-        "-D", "--nodir", action="store_true", help="remove the folders of all shards"
-    )
-    keeps = parser.add_mutually_exclusive_group()
-    keeps.add_argument("-k", "--keep", action="store_true", default=None, help="set the keep flag")
-    keeps.add_argument(
-        "-K",
-        "--nokeep",
-        action="store_false",
-        dest="keep",
-        default=None,
-        help="clear the keep flag",
-    )

@@ -54,8 +54,6 @@ def add_command(
     run: Callable[[Arguments], int],
     text: str,
     examples: Iterable[str],
-    *,
-    listed: bool = True,
 ) -> Any:
     """Declare a subcommand.
 
@@ -64,14 +62,13 @@ def add_command(
         run: The function that runs it; it has the command's name.
         text: What it does, in a phrase.
         examples: Command lines that the help shows.
-        listed: Whether `wids --help` lists it.
 
     Returns:
         Its parser, for the arguments.
     """
     parser = commands.add_parser(
         run.__name__.rstrip("_"),  # `import_` is no keyword
-        **({"help": text} if listed else {}),
+        help=text,
         description=f"{text[0].upper()}{text[1:]}.",
         epilog="\n  ".join(["examples:", *examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,

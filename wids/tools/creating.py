@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from contextlib import suppress
@@ -29,9 +30,9 @@ from wids.specs.indexrules import rules_of, unusual_rules
 from wids.specs.journal import Journal
 from wids.specs.merging import class_names, listed_classes
 from wids.specs.newspec import name_in_spec, shard_entry
+from wids.specs.rows import unique_keys
 from wids.specs.sources import SHARD_SUFFIXES, find_entries
 from wids.specs.spec import DatasetSpec
-from wids.specs.specedit import read_document
 from wids.tools.packing import write_pack
 from wids.views.opening import refuse_view
 from wids.views.viewable import ShardListDataset
@@ -353,14 +354,20 @@ def _with_rows(spec: DatasetSpec, rows: Iterable[Mapping[str, Any]]) -> DatasetS
 
 
 def _old_document(output: Path, *, resume: bool) -> dict[str, Any]:
-    """Return the spec that a new one replaces; empty if there is none.
+    """Return the JSON of the spec that a new one replaces; empty if there is none.
 
     Raises:
         SpecError: What is there is no spec, and an earlier run is to be resumed.
     """
-    try:
-        return read_document(output) if output.is_file() else {}
-    except (OSError, SpecError):
-        if resume:
-            raise
+    if not output.is_file():
         return {}
+    try:
+        document = json.loads(output.read_bytes(), object_pairs_hook=unique_keys(str(output)))
+        if all(isinstance(shard["url"], str) for shard in document["shardlist"]):
+            return dict(document)
+        wrong = "a 'url' that is no text"
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        wrong = repr(error)
+    if resume:
+        raise SpecError(f"{output}: expected the spec of an earlier run to resume, found {wrong}")
+    return {}
