@@ -7,7 +7,6 @@ from itertools import islice
 import pytest
 import torchdata.nodes
 from helpers.interpreters import run_python
-from helpers.orders import check_resuming
 from helpers.workers import Echo
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -49,33 +48,6 @@ def test_workers_do_not_change_the_order(context, persistent):
         assert batches_of(loader) == batches_of(expected)
 
 
-@pytest.mark.parametrize(("workers", "drop_last"), [(0, True), (1, False), (3, True)])
-def test_the_order_does_not_depend_on_the_number_of_workers(workers, drop_last):
-    """Any number of workers delivers the same batches, `len(loader)` in number."""
-    loader = DataLoader(
-        Echo(), BATCH, sampler=make_sampler(), num_workers=workers, drop_last=drop_last
-    )
-    indexes = list(make_sampler())
-    batches = batches_of(loader)
-    assert [index for batch in batches for index in batch] == indexes[: len(batches) * BATCH]
-    assert len(loader) == len(batches)
-
-
-@pytest.mark.parametrize(("workers", "steps"), [(0, 10), (2, 1), (2, 4)])
-def test_plain_loader_resumes_by_consumed_batches(workers, steps):
-    """The state of a DataLoader counts the used batches, and a run resumes exactly."""
-    whole = batches_of(DataLoader(Echo(), BATCH, sampler=make_sampler()))
-    sampler = make_sampler()
-    loader = DataLoader(Echo(), BATCH, sampler=sampler, num_workers=workers)
-    iterator = iter(loader)
-    for _ in range(steps):
-        next(iterator)
-    resumed = make_sampler()
-    resumed.load_state_dict(sampler.state_dict(consumed=steps * BATCH))
-    rest = batches_of(DataLoader(Echo(), BATCH, sampler=resumed, num_workers=workers))
-    assert rest == whole[steps:]
-
-
 def stateful_loader(workers=0, every=1, persistent=False, set_epoch=None):
     sampler = make_sampler()
     if set_epoch is not None:
@@ -91,13 +63,6 @@ def stateful_loader(workers=0, every=1, persistent=False, set_epoch=None):
 
 
 LOADERS = [(0, 3, False), (2, 3, True)]
-
-
-@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
-@pytest.mark.parametrize("steps", [0, 4, None])
-def test_stateful_loader_resumes_anywhere(workers, every, persistent, steps):
-    """A StatefulDataLoader resumes at any batch, and between epochs."""
-    check_resuming(lambda: stateful_loader(workers, every, persistent), steps)
 
 
 @pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)

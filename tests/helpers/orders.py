@@ -1,6 +1,4 @@
-"""What several tests of samplers share: a dataset of numbers, drawn orders, checks of resuming."""
-
-import json
+"""What several tests of samplers share: a dataset of numbers, and drawn orders."""
 
 from hypothesis import strategies as st
 
@@ -25,22 +23,3 @@ def order_options(draw):
         "interleave": draw(st.sampled_from([1, 3, 16])),
         "shuffle": draw(st.sampled_from([True, True, False])),
     }
-
-
-def check_resuming(make, steps=None):
-    """Check that a loader resumes after some batches, and continues with the next epoch.
-
-    Args:
-        make: Returns a new loader, always the same one.
-        steps: Number of batches before it is saved; None for a whole epoch.
-    """
-    whole = make()
-    epochs = [[list(map(int, batch)) for batch in whole] for _ in range(2)]
-    steps = len(epochs[0]) if steps is None else min(steps, len(epochs[0]))
-    stopped = make()
-    iterator = iter(stopped)
-    head = [list(map(int, next(iterator))) for _ in range(steps)]
-    resumed = make()
-    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
-    assert head + [list(map(int, batch)) for batch in resumed] == epochs[0]
-    assert [list(map(int, batch)) for batch in resumed] == epochs[1]

@@ -328,42 +328,6 @@ def test_far_positions_need_no_table_of_all_blocks():
 # Locality and mixing.
 
 
-def opened(shards, width):
-    """Count the different shards in each window of a stream."""
-    return np.array([np.unique(shards[i : i + width]).size for i in range(0, shards.size, width)])
-
-
-@pytest.mark.parametrize(("shards", "size"), [(250, 400), (100, 1000), (25, 2000)])
-@pytest.mark.parametrize("uneven", [False, True])
-def test_interleave_mixes_that_many_chunks_from_the_first_to_the_last(shards, size, uneven):
-    """Batches of all ranks draw from as many shards; no shard is needed again later."""
-    rng = np.random.default_rng(1)
-    lengths = rng.integers(size // 2, size * 3 // 2, shards) if uneven else np.full(shards, size)
-    chunks = Chunks.cut(0, int(lengths.sum()), None, lengths)
-    ends = np.cumsum(lengths)
-    order = chunks.epoch(OrderSpec(seed=3, epoch=1, interleave=16))
-    least = []
-    for rank in (0, 5):
-        share = Share(chunks.num_samples, rank, 8)
-        indexes = order.at(share.positions(0, share.count // 32 * 32))
-        batches = opened(np.searchsorted(ends, indexes, side="right"), 32)
-        tenth = max(1, batches.size // 20)
-        assert 13 < batches.mean() < 15.5
-        assert batches[:tenth].mean() > 12 and batches[-tenth:].mean() > 12  # noqa: PT018
-        least.append(batches.min())
-    assert min(least) >= 7
-    stream = np.searchsorted(ends, order.at(np.arange(chunks.num_samples)), side="right")
-    firsts = np.unique(stream, return_index=True)[1]
-    lasts = stream.size - 1 - np.unique(stream[::-1], return_index=True)[1]
-    changes = np.zeros(stream.size + 1)
-    np.add.at(changes, firsts, 1)
-    np.add.at(changes, lasts + 1, -1)
-    assert np.cumsum(changes).max() <= 16 + 4
-    # New shards in four steps, after the first ones, are hardly more than on average.
-    new = np.bincount(firsts // (4 * 32 * 8))[1:]
-    assert new.max() <= new.mean() + (4 if uneven else 3)
-
-
 def test_a_fixed_partition_keeps_the_shards_of_a_stream():
     """With "fixed" and "contiguous" a stream keeps its samples over epochs, with "global" not."""
     chunks = Chunks.cut(0, 1000, 10)

