@@ -101,7 +101,7 @@ def test_a_sidecar_that_cannot_be_kept_serves_all_the_same(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("wids.reading.remoteindexes.write_atomically", fail)
+    monkeypatch.setattr("wids.reading.tarindexes.write_atomically", fail)
     local = ShardListDataset(shards, transformations="bytes")
     dataset = remote()
     drawn = [3, 59, 21]

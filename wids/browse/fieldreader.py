@@ -17,8 +17,8 @@ from wids.browse.keptbytes import KeptBytes
 from wids.codecs.formats import field_kind, wrapper_of
 from wids.errors import FetchError, ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
-from wids.fetching.transport import FetchPolicy, is_unreachable
-from wids.reading.remoteindexes import fetch_index
+from wids.fetching.transport import FetchPolicy
+from wids.reading.tarindexes import UnusableIndexError
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, slots_of, stored_fields
 from wids.views.tables import TableRows
@@ -425,14 +425,14 @@ class FieldReader:
         if not self.num_samples(shard_index):
             return None
         ref = self.dataset.shards[shard_index]
-        # Opening a remote shard without a sidecar would fetch it, so the sidecar is checked first.
-        if self.is_far(ref) and self.dataset.packed_index(shard_index) is None:
+        # Opening a remote shard without a tar index would fetch it, so that is looked for first.
+        if self.is_far(ref):
             self.failures.check(shard_index, ref.url)
             try:
-                fetch_index(ref, self.dataset.cache)
-            except (FetchError, ShardFormatError) as error:
-                if not is_unreachable(error):
-                    return None
+                self.dataset.remote_index(shard_index)
+            except UnusableIndexError:
+                return None
+            except FetchError as error:
                 self.failures.note(shard_index, ref.url, error)
                 raise
         return self._opened(self.first_index(shard_index))[0].index

@@ -173,7 +173,7 @@ class ShardCache:
         """
         shard = ShardRef.of(shard)
         try:
-            path = self.local_path_of(shard)
+            path = self.local_path_of(shard.url)
             if path is not None:
                 if not is_local(shard.url) and not path.exists():
                     self._fetch_to(path, shard, stopped)
@@ -278,7 +278,7 @@ class ShardCache:
         True
         """
         shard = ShardRef.of(shard)
-        path = self.local_path_of(shard)
+        path = self.local_path_of(shard.url)
         if path is not None:
             if not is_compressed_name(path.name):
                 return version_of_file(path)
@@ -296,13 +296,15 @@ class ShardCache:
             content=" ".join(digests) or None,
         )
 
-    def local_path_of(self, shard: ShardRef | str) -> Path | None:
+    def local_path_of(self, url: str) -> Path | None:
         """Return the path of a shard that does not belong to the cache; None for one that does.
+
+        Args:
+            url: The shard.
 
         >>> ShardCache("/no/such/folder").local_path_of("/data/a.tar")
         PosixPath('/data/a.tar')
         """
-        url = ShardRef.of(shard).url
         if self.localname is not None:
             return self.starting_folder.path_of(self.localname(url))
         return self.starting_folder.path_of(url) if is_local(url) else None
@@ -383,7 +385,7 @@ class ShardCache:
         url = shard.url
         try:
             self._store.check()
-            local = self.local_path_of(shard)
+            local = self.local_path_of(url)
             if local is not None:
                 return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
         except OSError as error:
@@ -470,7 +472,8 @@ class ShardCache:
             raise FetchError(
                 f"{display_url(str(path))}: expected a regular file, found a folder, pipe or device"
             )
-        shard.check_size(display_url(str(path)), status.st_size, remedy=_OTHER_VERSION)
+        if shard.filesize is not None:
+            shard.check_size(display_url(str(path)), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path
         entry = self._entry_of_local(path)

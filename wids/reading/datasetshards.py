@@ -27,6 +27,7 @@ from wids.caching.cache import version_of_file
 from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
 from wids.reading.openshards import OpenShard, OpenShards
+from wids.reading.tarindexes import UnusableIndexError
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from wids.reading.keptcolumns import ColumnPart, ColumnSource
     from wids.reading.openshards import WantedFields
     from wids.reading.shardopener import ShardOpener
-    from wids.reading.tarindexes import UnusableIndexError
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -280,12 +280,12 @@ class DatasetShards(OpenShards):
             while len(self._unfetched) >= _MOST_UNFETCHED:
                 # Another thread may have removed it.
                 self._unfetched.pop(next(iter(self._unfetched)), None)
-
-            # Not a warning: a dataset that does not read by range was opened to fetch its shards.
-            def report(error: UnusableIndexError) -> None:
+            try:
+                self._unfetched[number] = opener.indexes.of_unfetched(ref)
+            except UnusableIndexError as error:
+                # Not a warning: a dataset that does not read by range was opened to fetch shards.
                 logger.info("%s: is fetched for its keys: %s", display_url(ref.url), error)
-
-            self._unfetched[number] = opener.indexes.of_unfetched(ref, report)
+                self._unfetched[number] = None
         index = self._unfetched.get(number)
         if index is None or index.num_samples != ref.nsamples:
             return None
@@ -332,7 +332,7 @@ class DatasetShards(OpenShards):
         """Return what is known of the version of each shard, without opening one."""
         cache = self._opener.cache
         if self._files is None:  # kept, as this takes a tenth of a second for thousands of shards
-            paths = map(cache.local_path_of, self.table)
+            paths = map(cache.local_path_of, self.table.urls)
             self._files = [
                 None if path is None or is_compressed_name(path.name) else str(path)
                 for path in paths

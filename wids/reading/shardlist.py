@@ -185,13 +185,8 @@ class ShardList:
         rules = rules_of(
             spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
         )
-        indexes = TarIndexes(self.cache, rules)
-        if spec.pack is not None:
-            from wids.reading.packedindexes import PackedIndexes
-
-            indexes.packs = PackedIndexes(self.cache, [spec.pack])
         self._opener = ShardOpener(
-            indexes,
+            TarIndexes(self.cache, rules, [] if spec.pack is None else [spec.pack]),
             # With `localname`, a shard has a path of its own and is fetched to it.
             by_range=remote != "whole" and localname is None,
             access=access,
@@ -524,9 +519,16 @@ class ShardList:
         shard_index, local_index = self._locator(operator.index(index))
         return self._opened.index(shard_index).key(local_index)
 
-    def packed_index(self, shard_index: int) -> TarIndex | None:
-        """Return the tar index of a shard from a pack, not compared with the shard; or None."""
-        return self._opener.indexes.packed(self.shards[shard_index])
+    def remote_index(self, shard_index: int) -> TarIndex:
+        """Return the tar index of a remote shard from a pack, else its sidecar.
+
+        Raises:
+            UnusableIndexError: There is none, so that the whole shard has to be fetched.
+            FetchError: The server does not respond.
+            CacheError: The cache folder cannot be used.
+        """
+        indexes, ref = self._opener.indexes, self.shards[shard_index]
+        return indexes.of_remote(ref, indexes.packed(ref))
 
     def packed_keys(self) -> PackedKeys | None:
         """Return the key table in the pack of this dataset; None if there is none."""

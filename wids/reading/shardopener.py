@@ -31,7 +31,7 @@ __all__ = ["Access", "OnUncounted", "ShardOpener"]
 Access = Literal["auto", "mmap", "pread"]
 OnUncounted = Callable[[str, WidsError | OSError], None]
 
-_ATTEMPTS = 5
+_MOST_REMOVALS = 4  # of one shard while it is opened
 _NO_COUNT_REMEDY = "`wids create` makes a spec that says it"
 
 
@@ -107,56 +107,49 @@ class ShardOpener:
         return mapped
 
     def _open_whole(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
-        """Open a shard as a mapped file; what comes damaged is fetched a second time."""
-        shown, found = display_url(ref.url), ""
-        while True:
-            try:
-                shard = self._open_file(ref, packed)
-            except ShardFormatError as error:
-                if not self.cache.discard(ref):  # as it answers the second time
-                    if is_local(ref.url):
-                        raise
-                    twice = "fetched twice, damaged each time; the last time: " if found else ""
-                    raise ShardFormatError(f"{shown}: {twice}{error}") from error
-                found = "was damaged when it came"
-            else:
-                if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
-                    break
-                found = "came with another number of samples"
-            logger.warning("%s: %s; fetching it once more", shown, found)
-        path = self.cache.local_path_of(ref)
-        if path is None:
-            shard.origin = self.cache.version_of(ref)
-            if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
-                shard.origin = Version()
-        elif shard.path != path:  # an unpacked file is named after the version of the packed one
-            shard.origin = Version(file=shard.path.name)
-        return shard
-
-    def _open_file(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
+        """Open a shard as a mapped file; one that was removed or came damaged is fetched again."""
         from wids.tar.shard import Shard
 
-        url = ref.url
-        attempts = 0
+        url, cache, removals, discarded = ref.url, self.cache, 0, False
         while True:
-            began = time.monotonic()
+            path = before = None
             try:
-                path = self.cache.get(ref)
-            finally:
-                self.waits.seconds += time.monotonic() - began
-            before = _identity(path)
-            try:
-                return Shard(path, self.indexes.of_file(ref, path, packed))
-            except (FileNotFoundError, ShardFormatError):
+                began = time.monotonic()
+                try:
+                    path = cache.get(ref)
+                finally:
+                    self.waits.seconds += time.monotonic() - began
+                before = _identity(path)
+                shard = Shard(path, self.indexes.of_file(ref, path, packed))
+                if ref.nsamples in {None, len(shard)} or not cache.discard(ref):
+                    break
+                found, discarded = "came with another number of samples", True
+            except (FileNotFoundError, ShardFormatError) as error:
                 # The lease prevents eviction, but not a user who clears the cache, nor eviction
                 # without working locks. The path then has another file or none.
-                attempts += 1
-                there = before is not None and _identity(path) == before
-                if there or is_local(url) or attempts == _ATTEMPTS:
+                removed = path is not None and (before is None or _identity(path) != before)
+                if removed and removals < _MOST_REMOVALS and not is_local(url):
+                    found, removals = "was removed before it was opened", removals + 1
+                elif isinstance(error, FileNotFoundError):
                     raise
-                logger.info("%s: removed before it was opened; fetching it again", path)
+                elif cache.discard(ref):
+                    found, discarded = "was damaged when it came", True
+                elif is_local(url):
+                    raise
+                else:  # as it answers the second time
+                    twice = "fetched twice, damaged each time; the last time: " * discarded
+                    raise ShardFormatError(f"{display_url(url)}: {twice}{error}") from error
             finally:
-                self.cache.release()  # a mapped file may be evicted
+                cache.release()  # a mapped file may be evicted
+            logger.warning("%s: %s; fetching it again", display_url(url), found)
+        local = cache.local_path_of(url)
+        if local is None:
+            shard.origin = cache.version_of(ref)
+            if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
+                shard.origin = Version()
+        elif shard.path != local:  # an unpacked file is named after the version of the packed one
+            shard.origin = Version(file=shard.path.name)
+        return shard
 
     def is_near(self, ref: ShardRef) -> bool:
         """Return whether samples of a shard can be read without fetching it whole."""
@@ -169,14 +162,13 @@ class ShardOpener:
         """Open a remote shard by byte range; None if it has to be fetched."""
         from wids.fetching.transport import RangesNotServedError, is_unreachable
         from wids.reading.rangeshard import RangeShard
-        from wids.reading.remoteindexes import forget_index
 
         url, cache, warnings = ref.url, self.cache, self.indexes.warnings
         # A local copy need not be fetched again.
         if is_local(url) or cache.holds(ref):
             return None
         try:
-            index = self.indexes.of_remote(ref) if packed is None else packed
+            index = self.indexes.of_remote(ref, packed)
         except UnusableIndexError as error:
             no_ranges = RangesNotServedError.__name__
             if error.cause not in warnings and no_ranges not in warnings:
@@ -198,7 +190,7 @@ class ShardOpener:
             cache.fetcher,
             partial(self._open_whole, ref, packed),
             may_fetch=bound is None or index.source.nbytes <= bound,
-            forget_index=partial(forget_index, ref, cache),
+            forget_index=partial(self.indexes.forget_sidecar, ref),
             require=require,
             warnings=warnings,
         )
@@ -249,7 +241,10 @@ class ShardOpener:
                     index = indexes.of_file(ref, cache.get(ref), indexes.packed(ref))
                     self._warn_of_losses(ref, index)
                 elif not (local or self.by_range):
-                    index = indexes.of_unfetched(ref, partial(warn_of, ref))
+                    try:
+                        index = indexes.of_unfetched(ref)
+                    except UnusableIndexError as error:
+                        warn_of(ref, error)
                 return len(self.open(ref)) if index is None else index.num_samples
             except (WidsError, OSError) as error:
                 if on_uncounted is None:

@@ -7,22 +7,41 @@ read of local files only: a remote shard with neither pack nor sidecar has to be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import re
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from wids.base.urls import display_url, is_local, scheme_of
+import numpy as np
+
+from wids.base.files import write_atomically
+from wids.base.urls import (
+    display_url,
+    file_name,
+    is_compressed_name,
+    is_local,
+    local_path,
+    scheme_of,
+    without_secrets,
+)
 from wids.base.warn import WarningsOnce
-from wids.errors import FetchError, ShardChangedError, ShardFormatError
+from wids.caching.cachefolder import Entry, check_folder
+from wids.errors import CacheError, FetchError, ShardChangedError, ShardFormatError, WidsError
+from wids.log import logger
+from wids.specs.indexrules import rules_of
+from wids.specs.locations import folder_of, join, with_suffix
+from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
+    from wids.pack.packfile import Pack
     from wids.pack.packkeys import PackedKeys
-    from wids.reading.packedindexes import PackedIndexes
     from wids.specs.shardtable import ShardTable
+    from wids.specs.textcolumns import TextColumn
     from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
@@ -32,6 +51,7 @@ _NO_SIDECAR_REMEDY = (
     "put sidecars beside them (`wids create --sidecars` writes those of local shards), or keep "
     "their indexes elsewhere: `wids create URL -o NEW.json --index FOLDER`"
 )
+_ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)  # of a pack
 
 
 class UnusableIndexError(Exception):
@@ -48,50 +68,35 @@ class UnusableIndexError(Exception):
         self.cause, self.remedy = cause, remedy
 
 
-@dataclass
 class TarIndexes:
     """Tar indexes of the shards of a dataset.
 
-    Attributes:
-        cache: Gives the paths of sidecars, and fetches those of remote shards.
+    Args:
+        cache: Gives the paths of sidecars, fetches those of remote shards and packs, and keeps what
+            is read of them.
         rules: How the members of a shard are grouped into samples.
-        packs: The packs that are open; None before the first one.
+        packs: Packs that are open already. Each other one is opened once, and those that are open
+            are not pickled.
+
+    Attributes:
+        cache, rules: As given.
         warnings: Issues each warning that many shards share only once.
     """
 
-    cache: ShardCache
-    rules: IndexRules
-    packs: PackedIndexes | None = None
-    warnings: WarningsOnce = field(default_factory=WarningsOnce)
+    def __init__(self, cache: ShardCache, rules: IndexRules, packs: Iterable[Pack] = ()) -> None:
+        self.cache = cache
+        self.rules = rules
+        self.warnings = WarningsOnce()
+        self._packs: dict[str, tuple[Pack, TextColumn] | WidsError] = {}
+        for pack in packs:
+            from wids.specs.packedspec import names_in
 
-    def packed(self, ref: ShardRef) -> TarIndex | None:
-        """Return the tar index of a shard from a pack, not compared with the shard; None if none.
+            self._packs[pack.location] = (pack, names_in(pack))
 
-        Args:
-            ref: The entry of the shard.
-        """
-        if ref.pack is None:
-            return None
-        index = self._packs().find(ref, ref.pack, self.warnings)
-        # Under other rules the same members form other samples.
-        return index if index is not None and index.source.rules == self.rules else None
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_packs": {}}
 
-    def packed_keys(self, shards: ShardTable) -> PackedKeys | None:
-        """Return the key table of a dataset; None if no pack has a usable one.
-
-        Args:
-            shards: The shards of the dataset.
-        """
-        if shards.pack is None:
-            return None
-        return self._packs().keys_of(shards, shards.pack, self.rules, self.warnings)
-
-    def _packs(self) -> PackedIndexes:
-        if self.packs is None:
-            from wids.reading.packedindexes import PackedIndexes
-
-            self.packs = PackedIndexes(self.cache)
-        return self.packs
+    # Of a local file, and of a remote shard.
 
     def of_file(self, ref: ShardRef, path: Path, packed: TarIndex | None) -> TarIndex:
         """Return the tar index of a local file.
@@ -128,8 +133,8 @@ class TarIndexes:
         kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
         if kept is not None:
             return kept
-        # A sidecar made with other rules may be in a read-only folder.
-        sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
+        if sidecar is not None and sidecar.parent == path.parent:  # perhaps in a read-only folder
+            sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
         lock_path = None if sidecar is None else cache.index_lock_path(sidecar)
         # A sidecar beside a local shard takes no room in the cache.
         cached = sidecar is not None and sidecar.parent == cache.cache_dir
@@ -138,22 +143,26 @@ class TarIndexes:
             path, sidecar, **self.rules, lock_path=lock_path, room=room, quiet=True
         )
 
-    def of_remote(self, ref: ShardRef) -> TarIndex:
-        """Return the tar index of a remote shard from its sidecar, not compared with the shard.
+    def of_remote(self, ref: ShardRef, packed: TarIndex | None) -> TarIndex:
+        """Return the tar index of a remote shard, which is not fetched nor compared with it.
+
+        It is from the pack, else the sidecar, and fits the entry of the shard and the rules.
 
         Args:
             ref: The entry of the shard.
+            packed: The tar index from the pack.
 
         Raises:
-            UnusableIndexError: There is none that fits the entry and the rules.
+            UnusableIndexError: There is none, so that the whole shard has to be fetched.
             FetchError: The server does not respond.
             CacheError: The cache folder cannot be used.
         """
         from wids.fetching.transport import is_unreachable
-        from wids.reading.remoteindexes import fetch_index
 
+        if packed is not None:
+            return packed
         try:
-            index = fetch_index(ref, self.cache)
+            index = self._of_sidecar(ref)
         except (FetchError, ShardFormatError) as error:
             # Fetching the shard would wait for a silent server once more, minutes in all.
             if is_unreachable(error) and not ref.index:
@@ -170,42 +179,267 @@ class TarIndexes:
             raise _stale(f"it is of a shard of {source.nbytes} bytes, the spec says {ref.filesize}")
         return index
 
-    def of_unfetched(
-        self, ref: ShardRef, report: Callable[[UnusableIndexError], object]
-    ) -> TarIndex | None:
-        """Return the tar index of a remote shard that is not fetched; None if it has to be.
-
-        It is from the pack or the sidecar, whose size alone is compared with the shard.
+    def of_unfetched(self, ref: ShardRef) -> TarIndex | None:
+        """Return the tar index of a remote shard, whose size alone is compared with the shard.
 
         Args:
             ref: The entry of the shard.
-            report: Called with the reason why there is no such index.
+
+        Returns:
+            The index as `of_remote`; None for a shard that is not asked for one, as it is in the
+            cache, or the program or a command says where it is.
 
         Raises:
+            UnusableIndexError: There is none, so that the whole shard has to be fetched.
             FetchError: The server does not respond.
             CacheError: The cache folder cannot be used.
         """
         from wids.fetching.responses import OneVersion
 
-        cache = self.cache
-        if (packed := self.packed(ref)) is not None:
+        cache, packed = self.cache, self.packed(ref)
+        if packed is not None:
             return packed
         # The sidecar of a command would be another command.
         if cache.localname is not None or scheme_of(ref.url) == "pipe" or cache.holds(ref):
             return None
-        try:
-            index = self.of_remote(ref)
-        except UnusableIndexError as error:
-            report(error)
-            return None
+        index = self.of_remote(ref, None)
         if ref.filesize is None:
             version = OneVersion(index.source.nbytes)
             try:  # an error if the server says another size, or none
                 cache.fetcher.read_ranges(ref.url, [(0, 1)], version=version)
             except FetchError as error:
-                report(_stale(str(error)))
-                return None
+                raise _stale(str(error)) from error
         return index
+
+    # Sidecars of remote shards, and their copies in the cache folder.
+
+    def _of_sidecar(self, ref: ShardRef) -> TarIndex:
+        """Return the tar index of a remote shard from its sidecar, which is fetched once.
+
+        Raises:
+            FetchError: It cannot be fetched, or the shard is compressed.
+            CacheError: The folder cannot be used.
+            ShardFormatError: It is damaged or not a sidecar.
+        """
+        from wids.tar.tarindex import TarIndex
+
+        if is_compressed_name(file_name(ref.url)):
+            raise FetchError(
+                f"{display_url(ref.url)}: is compressed, and only a plain .tar can be read by range"
+            )
+        url = _url_of_sidecar(ref)
+        if is_local(url):  # used in place
+            try:
+                return TarIndex.load(local_path(url))
+            except OSError as error:
+                cause = without_secrets(error)
+                raise FetchError(f"{display_url(url)}: {error.strerror}") from cause
+        fetch = partial(self.cache.fetcher.read, url)
+        # A copy may be older than the spec, which may have no digests.
+        return self._kept(self._entry_of_sidecar(ref, url), url, fetch, partial(_is_of, ref))
+
+    def forget_sidecar(self, ref: ShardRef) -> None:
+        """Remove the copy of the sidecar of a remote shard, so that it is fetched again."""
+        url = _url_of_sidecar(ref)
+        if not is_local(url):
+            with suppress(OSError):
+                _path_of_copy(self._entry_of_sidecar(ref, url)).unlink()
+
+    def _entry_of_sidecar(self, ref: ShardRef, url: str) -> Entry:
+        # Versions of a shard, whose sidecars have the same URL, differ by their digest in the spec.
+        return self.cache.entry_of_url(url, f"sidecar{ref.version}")
+
+    def _kept(
+        self,
+        entry: Entry,
+        url: str,
+        fetch: Callable[[], bytes],
+        fits: Callable[[TarIndex], bool] = lambda _: True,
+    ) -> TarIndex:
+        """Return a remote tar index from its copy in the cache folder, which is made if need be.
+
+        Args:
+            entry: Entry of the copy.
+            url: Where the index is, for messages.
+            fetch: Returns the index as a sidecar.
+            fits: Returns whether a copy can be used.
+        """
+        from wids.tar.sidecar import parse_sidecar
+        from wids.tar.tarindex import TarIndex
+
+        cache, path = self.cache, _path_of_copy(entry)
+        check_folder(cache.cache_dir, shared=cache.shared)
+        with suppress(OSError, ShardFormatError):
+            if fits(kept := TarIndex.load(path)):
+                return kept
+        # No lock is needed: the file is small, and two processes write the same bytes.
+        image = fetch()
+        index = TarIndex(parse_sidecar(memoryview(image), display_url(url)))
+        try:
+            with cache.room_for_file(len(image)):
+                write_atomically(path, image)
+            return TarIndex.load(path)  # mapped
+        except OSError as error:  # a full disk, a read-only folder, a bound below its size
+            logger.warning("%s: the sidecar cannot be kept: %s", display_url(url), error)
+            return index
+
+    # Packs.
+
+    def packed(self, ref: ShardRef) -> TarIndex | None:
+        """Return the tar index of a shard from its pack; None if there is no usable one.
+
+        It fits the entry of the shard and the rules; it is not compared with the shard itself.
+
+        Args:
+            ref: The entry of the shard.
+        """
+        place = ref.pack
+        if place is None:
+            return None
+        try:
+            index = self._packed(ref, place)
+            if index is not None and not _is_of(ref, index):
+                raise ShardFormatError(
+                    f"{display_url(place)}: expected {ref.nsamples} samples in {ref.filesize} "
+                    f"bytes as the spec says, found {index.num_samples} in {index.source.nbytes}; "
+                    "pack the dataset again (`wids export`)"
+                )
+        except CacheError:
+            raise
+        except (WidsError, OSError) as error:
+            named = display_url(place.partition("#")[0])
+            self.warnings.warn(
+                f"pack {named}",
+                f"{display_url(ref.url)}: the pack {named} cannot be used for this shard, nor "
+                f"perhaps for others; its sidecar or its headers are read instead: {error}",
+            )
+            return None
+        # Under other rules the same members form other samples.
+        return index if index is not None and index.source.rules == self.rules else None
+
+    def packed_digest(self, ref: ShardRef) -> bytes | None:
+        """Return the digest of the tar index of a shard in its pack; None if there is none.
+
+        Raises:
+            WidsError: The pack cannot be used for the shard.
+        """
+        if ref.pack is None:
+            return None
+        pack, _, row = self._row_of(ref, ref.pack)
+        return pack.index_digest(row) if pack.has_index(row) else None
+
+    def packed_keys(self, shards: ShardTable) -> PackedKeys | None:
+        """Return the key table of a dataset; None if no pack has a usable one.
+
+        Args:
+            shards: The shards of the dataset.
+        """
+        location = shards.pack
+        if location is None:
+            return None
+        try:
+            pack, _ = self._opened(location)
+            # The indexes in the table are those of the samples as they were packed.
+            if rules_of(pack.directory.spec, pack.location) != self.rules:
+                return None
+            if np.array_equal(pack.column("nsamples"), shards.nsamples):
+                sizes = pack.column("filesize")
+                known = (sizes != UNKNOWN) & (shards.filesize != UNKNOWN)
+                if (sizes == shards.filesize)[known].all():
+                    return pack.keys
+            error: Exception = ShardFormatError(
+                "its shards have other sizes or numbers of samples than the spec says; pack the "
+                "dataset again (`wids export`)"
+            )
+        except (WidsError, OSError) as raised:
+            error = raised
+        named = display_url(location)
+        self.warnings.warn(
+            f"keys of {named}",
+            f"{named}: the keys in this pack cannot be used, and are read from all shards "
+            f"instead: {error}",
+        )
+        return None
+
+    def _packed(self, ref: ShardRef, place: str) -> TarIndex | None:
+        """Return the tar index in the pack that a shard names, as it is there; None without one."""
+        from wids.tar.tarindex import TarIndex
+
+        pack, location, row = self._row_of(ref, place)
+        if not pack.is_remote:
+            image = pack.read_index(row)
+            return None if image is None else TarIndex.from_pack(image, location, pack.status)
+        if not pack.has_index(row):
+            return None
+        digest = pack.index_digest(row).hex()
+        entry = Entry.of(self.cache.cache_dir, f"{location}#{row}", digest)
+        return self._kept(entry, location, lambda: bytes(pack.read_index(row) or b""))
+
+    def _row_of(self, ref: ShardRef, place: str) -> tuple[Pack, str, int]:
+        """Return the pack that a shard names, its location, and the row of the shard in it.
+
+        Args:
+            ref: The shard.
+            place: Its `pack`, which is not None.
+        """
+        found = _ROW.fullmatch(place)
+        if found is None:
+            raise ShardFormatError(
+                f"{display_url(place)}: expected the location of a pack, '#' and a number"
+            )
+        location, row = found[1], int(found[2])
+        pack, names = self._opened(location)
+        expected = file_name(ref.url)
+        # Joined, as it depends on the kind of server whether a name has a query.
+        name = file_name(join(folder_of(ref.url), names[row])) if row < len(names) else None
+        if name != expected:
+            shown = None if name is None else display_url(name)
+            raise ShardFormatError(
+                f"{display_url(place)}: expected the shard {display_url(expected)!r} there, found "
+                f"{shown!r}; "
+                "pack the dataset again (`wids export`)"
+            )
+        return pack, location, row
+
+    def _opened(self, location: str) -> tuple[Pack, TextColumn]:
+        """Return a pack, which is opened if it is not, and the names of its shards."""
+        from wids.pack.packfile import open_pack
+        from wids.specs.packedspec import names_in
+
+        cache, found = self.cache, self._packs.get(location)
+        if found is None:
+            path = location
+            if is_local(location):
+                path = str(cache.starting_folder.path_of(location))
+            try:
+                pack = open_pack(path, cache_dir=cache.cache_dir, fetcher=cache.fetcher)
+                found = pack, names_in(pack)
+            except WidsError as error:
+                # Kept, since each shard would otherwise try again, and wait for a silent server. It
+                # is a new error, as the frames of the raised one would stay in memory.
+                found = type(error)(str(error))
+            self._packs[location] = found
+        if isinstance(found, WidsError):
+            raise type(found)(str(found))
+        return found
+
+
+def _is_of(ref: ShardRef, index: TarIndex) -> bool:
+    """Return whether a tar index is of a shard of the size and samples that its entry states."""
+    same_count = ref.nsamples in {None, index.num_samples}
+    return same_count and ref.filesize in {None, index.source.nbytes}
+
+
+def _url_of_sidecar(ref: ShardRef) -> str:
+    from wids.tar.sidecar import SIDECAR_SUFFIX
+
+    return ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
+
+
+def _path_of_copy(entry: Entry) -> Path:
+    from wids.tar.sidecar import SIDECAR_SUFFIX
+
+    return entry.folder / f"{entry.name}{SIDECAR_SUFFIX}"
 
 
 def _stale(found: str) -> UnusableIndexError:

@@ -22,7 +22,7 @@ from wids.caching.cache import ShardCache, local_copy
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.pack.packformat import digest_of
-from wids.reading.packedindexes import PackedIndexes
+from wids.reading.tarindexes import TarIndexes
 from wids.specs.build import stored_file
 from wids.specs.indexrules import rules_of
 from wids.specs.sources import load_spec
@@ -166,11 +166,11 @@ def _packed_digests(
     digests: list[bytes | None] = []
     faults: dict[str, Fault] = {}
     with closing(ShardCache(cache_dir)) as cache:
-        packs = PackedIndexes(cache)
+        indexes = TarIndexes(cache, rules_of({}))  # a digest is that of any rules
         for shard in shards:
             digest = None
             try:
-                digest = packs.digest_of(shard.ref)
+                digest = indexes.packed_digest(shard.ref)
             except WidsError as error:
                 name = base_name((shard.ref.pack or "").rpartition("#")[0])
                 faults.setdefault(name, Fault(shard.ref.url, name, str(error), _PACK_AGAIN, "note"))

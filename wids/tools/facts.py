@@ -16,9 +16,8 @@ from wids.caching.cache import ShardCache
 from wids.catalogue.structures import quoted
 from wids.errors import WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.reading.remoteindexes import fetch_index
 from wids.reading.shardlist import ShardList
-from wids.reading.tarindexes import TarIndexes
+from wids.reading.tarindexes import TarIndexes, UnusableIndexError
 from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import DOUBTFUL_KEYS, UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
@@ -121,15 +120,15 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
             # With a single try, since the other facts come from the spec.
             once = Fetcher(FetchPolicy(attempts=1, limited_attempts=1))
             with closing(ShardCache(cache_dir, fetcher=once)) as cache:
-                packed = TarIndexes(cache, rules_of(spec.header)).packed(first)
-                index = fetch_index(first, cache) if packed is None else packed
+                indexes = TarIndexes(cache, rules_of(spec.header))
+                index = indexes.of_remote(first, indexes.packed(first))
             if "key_rule" not in spec.header and (merged := index.merged):
                 warn(f"{display_url(first.url)}: {merged}; {DOTTED_KEYS}")
             return _fields_in(index)
         one = DatasetSpec([first], header=spec.header)
         with ShardList(one, transformations=[], cache_dir=cache_dir) as shard:
             return _fields_of(shard)
-    except (WidsError, OSError):
+    except (WidsError, OSError, UnusableIndexError):
         return None  # the other facts come from the spec; `wids check` reports the fault
 
 
