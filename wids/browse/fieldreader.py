@@ -18,6 +18,7 @@ from wids.codecs.formats import field_kind, wrapper_of
 from wids.errors import FetchError, ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy
+from wids.reading.openshards import is_by_range
 from wids.reading.tarindexes import UnusableIndexError
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, slots_of, stored_fields
@@ -304,7 +305,7 @@ class FieldReader:
             self.shard_of(index),
             local_index,
             display_url(ref.url),
-            shard.memory is None,
+            is_by_range(shard),
             self._version_of(shard, fields),
             fields,
         )
@@ -397,7 +398,7 @@ class FieldReader:
     def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
         """Read the wanted fields of some samples of one shard, if it is read by byte range."""
         shard, _, ref = self._opened(group[0][0].index)
-        if shard.memory is not None:
+        if not is_by_range(shard):
             return
         for located, numbers in group:
             self._check_unchanged(located, shard, numbers)
@@ -459,7 +460,7 @@ class FieldReader:
         joined = self.joined
         if joined is not None and may_give(slots_of(joined.samples), extension):
             return None
-        if shard.memory is None:
+        if is_by_range(shard):
             return None
         found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
         return None if found is None else (found[0], found[1][:, 0])
@@ -513,6 +514,6 @@ class FieldReader:
             located[0].confirm()
         self.failures.forget(shard_index, url)
         self._opened_before.add(shard_index)
-        if far and located[0].memory is not None:
+        if far and not is_by_range(located[0]):
             self.fetched_whole.add(shard_index)
         return located

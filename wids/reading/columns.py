@@ -23,7 +23,7 @@ from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 from wids.reading.collate import follow_path
 from wids.reading.keptcolumns import ColumnPart, ColumnSource
-from wids.reading.openshards import by_shard
+from wids.reading.openshards import by_shard, is_by_range
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.reading.ragged import Values, fill_in, join, pack, take
 from wids.tar.fileshard import FileShard
@@ -173,7 +173,7 @@ class ColumnReader:
         if part is not None:
             return part
         opened = self.shards.open_unkept(number)
-        by_range = opened.shard.memory is None
+        by_range = is_by_range(opened.shard)
         if by_range:
             # Digests in the spec cannot be checked then. So the stored column belongs to the
             # version on the server, and is used while the server has that version.
@@ -303,7 +303,7 @@ def read_key_hashes(shards: DatasetShards, number: int) -> npt.NDArray[np.uint64
     columns = index.columns()
     hashes = hash_packed(columns.key_bytes, columns.key_starts)
     # On a server, the shard may be another version than the spec promises.
-    if opened is not None and opened.shard.memory is not None:
+    if opened is not None and not is_by_range(opened.shard):
         shards.keep(number, source, opened, ColumnPart(hashes, np.empty(0, np.int64)))
     return hashes
 

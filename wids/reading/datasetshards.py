@@ -8,6 +8,7 @@ compared where a shard is opened, and where keys or columns are read.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ from wids.base.warn import warn
 from wids.caching.cache import version_of_file
 from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
-from wids.reading.openshards import OpenShard, OpenShards
+from wids.reading.openshards import OpenShard, is_by_range
 from wids.reading.tarindexes import UnusableIndexError
 from wids.specs.shardtable import UNKNOWN
 
@@ -143,8 +144,16 @@ def _machine() -> str:
     return os.uname().nodename + boot_id()
 
 
-class DatasetShards(OpenShards):
+class DatasetShards:
     """The shards of a dataset, opened by number: `shards.open(number)` is an `OpenShard`.
+
+    They are opened when they are needed, and kept open within a bound. When a shard has to be
+    dropped, those that were used since the last time get a second chance (the clock algorithm). No
+    lock is taken, because a lock would have to survive `fork` in a DataLoader. Two threads that
+    miss the same shard at once both open it, which costs little, and one result is kept.
+
+    A dropped shard is not closed, because a reader in another thread, or a memoryview, may still
+    use it. Its memory map is freed with the last reference.
 
     Args:
         table: Their entries in the spec.
@@ -153,10 +162,12 @@ class DatasetShards(OpenShards):
         dataset_name: Name of the dataset, for shards that name none.
         wanted: Extensions that the caller wants to read.
         versions: The version of each.
-        limit: Most shards to keep open.
+        limit: Most shards to keep open; at least 1.
 
     Attributes:
-        table, ends, versions: As given.
+        table, ends, opener, versions, limit: As given.
+        by_number: The shards that are open. Readers look here first, since a call takes longer.
+        misses: Number of times a shard had to be opened.
     """
 
     def __init__(
@@ -170,45 +181,45 @@ class DatasetShards(OpenShards):
         versions: ShardVersions,
         limit: int,
     ) -> None:
-        super().__init__(limit, evictable=opener.cache.cache_size is not None)
+        if limit < 1:
+            raise ValueError(f"at least one shard must stay open, got a limit of {limit}")
         self.table = table
         self.ends = ends
-        self._opener = opener
+        self.opener = opener
         self._dataset_name = dataset_name
         self._wanted = wanted
         self.versions = versions
+        self.limit = limit
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with nothing open."""
+        self.by_number: dict[int, OpenShard] = {}
+        self.misses = self._past_uses = 0
         self._files: list[str | None] | None = None  # paths of local shards
         # Tar indexes of shards that are not fetched; None for one without.
         self._unfetched: dict[int, TarIndex | None] = {}
         # Shards by range, also those not open any more whose samples a `Prefetch` holds.
         self._lent: WeakValueDictionary[int, ReadableShard] = WeakValueDictionary()
 
-    def with_opener(self, opener: ShardOpener) -> DatasetShards:
-        """Return the same versions of the shards, opened in another way, with none of them open."""
-        return self._make()(self.table, self.ends, opener)
+    def __getstate__(self) -> dict[str, Any]:
+        # Maps and descriptors belong to one process: a copy has nothing open.
+        kept = ("table", "ends", "opener", "_dataset_name", "_wanted", "versions", "limit")
+        return {name: self.__dict__[name] for name in kept}
 
-    def __reduce__(self) -> tuple[Callable[..., DatasetShards], tuple[Any, ...]]:
-        # Maps and descriptors belong to one process: a pickled copy has nothing open.
-        return self._make(), (self.table, self.ends, self._opener)
-
-    def _make(self) -> Callable[..., DatasetShards]:
-        return partial(
-            DatasetShards,
-            dataset_name=self._dataset_name,
-            wanted=self._wanted,
-            versions=self.versions,
-            limit=self.limit,
-        )
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     @property
     def rules(self) -> IndexRules:
         """The rules by which the members of a shard are grouped into samples."""
-        return self._opener.indexes.rules
+        return self.opener.indexes.rules
 
     def drop_if_changed(self, number: int) -> bool:
         """Drop a shard that was replaced, and forget its version; return whether it was."""
         opened, known = self.by_number.get(number), self.versions.get(number)
-        there = self._opener.cache.version_of(self.table[number])
+        there = self.opener.cache.version_of(self.table[number])
         changed = opened is not None and opened.shard.was_changed()
         if not changed and (known is None or not known.is_other(there)):
             return False
@@ -218,9 +229,44 @@ class DatasetShards(OpenShards):
         self.versions.forget(number)
         return True
 
-    # Shards.
+    # Shards that are open.
 
-    def open_shard(self, number: int) -> OpenShard:
+    @property
+    def accesses(self) -> int:
+        """Number of uses of shards, including shards closed since."""
+        return self._past_uses + sum(shard.uses for shard in list(self.by_number.values()))
+
+    def open(self, number: int) -> OpenShard:
+        """Return an open shard, which is opened if it is not."""
+        opened = self.by_number.get(number)
+        if opened is not None:
+            return opened
+        from wids.reading.loaderstats import counted_as
+
+        self.misses += 1
+        with counted_as("storage"):
+            self._make_room(self.limit - 1)
+            return self.by_number.setdefault(number, self.open_unkept(number))
+
+    def use(self, number: int) -> OpenShard:
+        """Return an open shard as `open`, and count the use."""
+        opened = self.open(number)
+        opened.uses += 1
+        return opened
+
+    def open_unkept(self, number: int) -> OpenShard:
+        """Open a shard without keeping it open."""
+        if self.opener.cache.cache_size is not None:
+            # Dropped, because an evicted file keeps its disk space while it is mapped.
+            self.drop(OpenShard.is_evicted, spare_used=True)
+        try:
+            return self._opened(number)
+        except OSError as error:
+            if not self._gives_way(error):
+                raise
+            return self._opened(number)
+
+    def _opened(self, number: int) -> OpenShard:
         """Open a shard, and check its version and that it holds as many samples as the spec says.
 
         Raises:
@@ -232,11 +278,11 @@ class DatasetShards(OpenShards):
         ref = self.table[number]
         shard = self._lent.get(number)
         if shard is None:
-            shard = self._opener.open(ref, partial(self.versions.require, number))
-            if shard.memory is None:
+            shard = self.opener.open(ref, partial(self.versions.require, number))
+            if is_by_range(shard):
                 self._lent[number] = shard
         # Of a shard that is read by range, the version is recorded with the first bytes.
-        if shard.memory is not None or self.versions.get(number) is not None:
+        if not is_by_range(shard) or self.versions.get(number) is not None:
             self.versions.require(number, shard.version)
         expected = int(self.table.nsamples[number])
         # Checked before any sample is read, since a wrong count shifts the indexes of all later
@@ -249,6 +295,52 @@ class DatasetShards(OpenShards):
         self._wanted.check(shard, ref.url)
         dataset = ref.dataset or self._dataset_name
         return OpenShard(shard, ref.url, dataset, int(self.ends[number]) - len(shard))
+
+    def _gives_way(self, error: OSError) -> bool:
+        """Drop shards that may hold the exhausted resource; return whether any was dropped."""
+        if isinstance(error, CacheError):
+            # The disk may be full of mapped files that were evicted to make room for this shard.
+            return self.drop(OpenShard.is_evicted) > 0
+        if error.errno not in {errno.EMFILE, errno.ENFILE} or not self.by_number:
+            return False
+        # The limit of descriptors is lower than expected, so from now on half as many are kept
+        # open.
+        self._make_room(len(self.by_number) // 2)
+        return True
+
+    def drop(self, useless: Callable[[OpenShard], bool], *, spare_used: bool = False) -> int:
+        """Drop the shards for which `useless` returns True; returns how many.
+
+        Args:
+            useless: Function that returns whether a shard should be dropped.
+            spare_used: Keep shards that were used since they were last kept in this way.
+        """
+        before = len(self.by_number)
+        for number, shard in list(self.by_number.items()):
+            if useless(shard):
+                self._drop(number, shard, second_chance=spare_used)
+        return before - len(self.by_number)
+
+    def clear(self) -> None:
+        """Drop all open shards."""
+        self._make_room(0)
+
+    def _make_room(self, most: int) -> None:
+        """Drop shards until at most `most` are open, in order of opening, unused ones first."""
+        for second_chance in (True, False):
+            for number, shard in list(self.by_number.items()):
+                if len(self.by_number) <= most:
+                    return
+                self._drop(number, shard, second_chance=second_chance)
+
+    def _drop(self, number: int, shard: OpenShard, *, second_chance: bool) -> None:
+        if second_chance and shard.uses > shard.spared:
+            shard.spared = shard.uses
+        elif self.by_number.pop(number, None) is not None:
+            # Counted only if no other thread has dropped the shard meanwhile and counted its uses.
+            self._past_uses += shard.uses
+
+    # Tar indexes.
 
     def index(self, number: int) -> TarIndex:
         """Return the tar index of a shard, from which keys are read; no shard is fetched for it."""
@@ -273,7 +365,7 @@ class DatasetShards(OpenShards):
 
         None for a shard that can be opened without fetching it, or that has no such index.
         """
-        opener, ref = self._opener, self.table[number]
+        opener, ref = self.opener, self.table[number]
         if number in self.by_number or opener.is_near(ref):
             return None
         if number not in self._unfetched:
@@ -310,11 +402,11 @@ class DatasetShards(OpenShards):
         Raises:
             CacheError: The cache folder cannot be used.
         """
-        cache, ref = self._opener.cache, self.table[number]
+        cache, ref = self.opener.cache, self.table[number]
         there = cache.version_of(ref)
         # The digest of a local shard is not checked, so its size and date tell more.
         version: object = there.file or ref.digest_to_check or there.content
-        if opened is not None and opened.shard.memory is None:
+        if opened is not None and is_by_range(opened.shard):
             version = opened.shard.version.proof
         if not version:
             return None
@@ -330,7 +422,7 @@ class DatasetShards(OpenShards):
 
     def stamp(self) -> list[Version]:
         """Return what is known of the version of each shard, without opening one."""
-        cache = self._opener.cache
+        cache = self.opener.cache
         if self._files is None:  # kept, as this takes a tenth of a second for thousands of shards
             paths = map(cache.local_path_of, self.table.urls)
             self._files = [
@@ -354,7 +446,7 @@ class DatasetShards(OpenShards):
         """
         from wids.reading.keptcolumns import load_column
 
-        cache, ref = self._opener.cache, self.table[number]
+        cache, ref = self.opener.cache, self.table[number]
         path = cache.derived_path(ref, source.suffix)
         if path is None:
             return None
@@ -376,7 +468,7 @@ class DatasetShards(OpenShards):
         """Keep a column that was made of an open shard, within the bound of the cache."""
         from wids.reading.keptcolumns import save_column
 
-        ref, cache = self.table[number], self._opener.cache
+        ref, cache = self.table[number], self.opener.cache
         path = cache.derived_path(ref, source.suffix)
         made_of = opened.shard.version
         if path is None or made_of.proof is None:

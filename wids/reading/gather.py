@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from wids.codecs.decode import Decoder, SampleDecoder
-    from wids.reading.openshards import OpenShard, OpenShards, ShardSamples
+    from wids.reading.datasetshards import DatasetShards
+    from wids.reading.openshards import OpenShard, ShardSamples
     from wids.reading.pipeline import Pipeline
 
 __all__ = ["Allocate", "Gathering", "PageAnnouncer", "gather_fields"]
@@ -70,7 +71,7 @@ class Gathering:
         self,
         indexes: Integers,
         ends: Integers,
-        opened: OpenShards,
+        opened: DatasetShards,
         announcer: PageAnnouncer,
     ) -> None:
         self._announcer = announcer

@@ -1,8 +1,7 @@
-"""`Locator` finds the shard that holds a sample; `OpenShards` keeps a bounded set of them open."""
+"""`Locator` finds the shard that holds a sample; an `OpenShard` is one that is open."""
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ from wids.base.arguments import checked_position
 from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
-from wids.errors import CacheError, DecodeError
+from wids.errors import DecodeError
 from wids.reading.pipeline import Sample, while_reading
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Locator",
     "OpenShard",
-    "OpenShards",
     "ShardSamples",
     "WantedFields",
     "by_shard",
     "default_max_open_shards",
+    "is_by_range",
 ]
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
@@ -175,6 +174,11 @@ class OpenShard:
         return self.shard.is_evicted()
 
 
+def is_by_range(shard: ReadableShard) -> bool:
+    """Return whether a shard is read from its server by byte range, and not from a file here."""
+    return shard.memory is None
+
+
 # Some samples of one shard, by their local indexes.
 ShardSamples = tuple[OpenShard, list[int]]
 
@@ -235,134 +239,3 @@ def default_max_open_shards() -> int:
     if limit is None:
         return MOST_OPEN_SHARDS
     return max(1, min(MOST_OPEN_SHARDS, limit // (4 * DESCRIPTORS_PER_SHARD)))
-
-
-class OpenShards:
-    """Shards by number that are opened when they are needed, and kept open within a bound.
-
-    `DatasetShards` says how they are opened.
-
-    When a shard has to be dropped, those that were used since the last time get a second chance
-    (the clock algorithm). No lock is taken, because a lock would have to survive `fork` in a
-    DataLoader. Two threads that miss the same shard at once both open it, which costs little, and
-    one result is kept.
-
-    A dropped shard is not closed, because a reader in another thread, or a memoryview, may still
-    use it. Its memory map is freed with the last reference.
-
-    Args:
-        limit: Most shards to keep open; at least 1.
-        evictable: Whether the files of open shards may be removed to make room for others.
-
-    Attributes:
-        limit: As given.
-        by_number: The shards that are open. Readers look here first, since a call takes longer.
-        misses: Number of times a shard had to be opened.
-
-    >>> from types import SimpleNamespace
-    >>> class Numbers(OpenShards):
-    ...     def open_shard(self, shard_index):
-    ...         return SimpleNamespace(number=shard_index, uses=0, spared=1)
-    >>> opened = Numbers(1)
-    >>> opened.open(0).number, opened.open(0).number, opened.open(1).number, opened.misses
-    (0, 0, 1, 2)
-    >>> list(opened.by_number)
-    [1]
-    """
-
-    def __init__(
-        self,
-        limit: int,
-        *,
-        evictable: bool = False,
-    ) -> None:
-        if limit < 1:
-            raise ValueError(f"at least one shard must stay open, got a limit of {limit}")
-        self.limit = limit
-        self.by_number: dict[int, OpenShard] = {}
-        self.misses = 0
-        self._evictable = evictable
-        self._past_uses = 0
-
-    @property
-    def accesses(self) -> int:
-        """Number of uses of shards, including shards closed since."""
-        return self._past_uses + sum(shard.uses for shard in list(self.by_number.values()))
-
-    def open(self, shard_index: int) -> OpenShard:
-        """Return an open shard, which is opened if it is not."""
-        opened = self.by_number.get(shard_index)
-        if opened is not None:
-            return opened
-        from wids.reading.loaderstats import counted_as
-
-        self.misses += 1
-        with counted_as("storage"):
-            self._make_room(self.limit - 1)
-            return self.by_number.setdefault(shard_index, self.open_unkept(shard_index))
-
-    def use(self, shard_index: int) -> OpenShard:
-        """Return an open shard as `open`, and count the use."""
-        opened = self.open(shard_index)
-        opened.uses += 1
-        return opened
-
-    def open_shard(self, shard_index: int) -> OpenShard:
-        """Open a shard; a subclass says how."""
-        raise NotImplementedError(f"shard {shard_index}: a subclass opens it")
-
-    def open_unkept(self, shard_index: int) -> OpenShard:
-        """Open a shard without keeping it open."""
-        if self._evictable:
-            # Dropped, because an evicted file keeps its disk space while it is mapped.
-            self.drop(OpenShard.is_evicted, spare_used=True)
-        try:
-            return self.open_shard(shard_index)
-        except OSError as error:
-            if not self._gives_way(error):
-                raise
-            return self.open_shard(shard_index)
-
-    def _gives_way(self, error: OSError) -> bool:
-        """Drop shards that may hold the exhausted resource; return whether any was dropped."""
-        if isinstance(error, CacheError):
-            # The disk may be full of mapped files that were evicted to make room for this shard.
-            return self.drop(OpenShard.is_evicted) > 0
-        if error.errno not in {errno.EMFILE, errno.ENFILE} or not self.by_number:
-            return False
-        # The limit of descriptors is lower than expected, so from now on half as many are kept
-        # open.
-        self._make_room(len(self.by_number) // 2)
-        return True
-
-    def drop(self, useless: Callable[[OpenShard], bool], *, spare_used: bool = False) -> int:
-        """Drop the shards for which `useless` returns True; returns how many.
-
-        Args:
-            useless: Function that returns whether a shard should be dropped.
-            spare_used: Keep shards that were used since they were last kept in this way.
-        """
-        before = len(self.by_number)
-        for shard_index, shard in list(self.by_number.items()):
-            if useless(shard):
-                self._drop(shard_index, shard, second_chance=spare_used)
-        return before - len(self.by_number)
-
-    def clear(self) -> None:
-        """Drop all open shards."""
-        self._make_room(0)
-
-    def _make_room(self, most: int) -> None:
-        """Drop shards until at most `most` are open, in order of opening, unused ones first."""
-        for second_chance in (True, False):
-            for shard_index, shard in list(self.by_number.items()):
-                if len(self.by_number) <= most:
-                    return
-                self._drop(shard_index, shard, second_chance=second_chance)
-
-    def _drop(self, shard_index: int, shard: OpenShard, *, second_chance: bool) -> None:
-        if second_chance and shard.uses > shard.spared:
-            shard.spared = shard.uses
-        elif self.by_number.pop(shard_index, None) is not None:
-            # Counted only if no other thread has dropped the shard meanwhile and counted its uses.
-            self._past_uses += shard.uses

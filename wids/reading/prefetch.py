@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from wids.ordering.lookahead import IndexMap
-    from wids.reading.openshards import Locator, OpenShard, OpenShards
+    from wids.reading.datasetshards import DatasetShards
+    from wids.reading.openshards import Locator, OpenShard
     from wids.reading.rangeshard import LocatedSample
 
 __all__ = ["PlannedBatch", "Prefetch", "Schedule", "default_memory"]
@@ -159,7 +160,7 @@ class Prefetch:
 
     def __init__(
         self,
-        opened: OpenShards,
+        opened: DatasetShards,
         locator: Locator,
         fields: Collection[str] | None,
         fetcher: Fetcher,

@@ -866,7 +866,8 @@ class ShardList:
     def _open_anew(self, *, by_range: bool) -> None:
         """Open shards in another way from now on; they must be of the versions seen so far."""
         self._opener = replace(self._opener, by_range=by_range)
-        self._opened = self._opened.with_opener(self._opener)
+        self._opened = copy(self._opened)  # with none of them open
+        self._opened.opener = self._opener
 
     def prefetches(self, index_map: IndexMap | None = None) -> list[Prefetch]:
         """Return what prefetches coming batches by byte range; empty if that is not needed.
