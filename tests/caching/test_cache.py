@@ -632,6 +632,16 @@ def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> No
     assert leftovers(cache) == [path.name, f"{path.name}.ok"]
 
 
+@pytest.mark.parametrize(("validator", "kept"), [('"x"', True), (None, False)])
+def test_a_part_is_kept_as_long_as_its_download_may_go_on(
+    cache: ShardCache, shard_server: ShardServer, validator: str | None, kept: bool
+) -> None:
+    """The part of a killed process stays only if a changed file would be noticed."""
+    part = leave_part(cache, shard_server.put("a.tar", SHARD), SHARD[:1000], validator)
+    cache.get(shard_server.put("b.tar", SHARD))
+    assert part.exists() == kept
+
+
 def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: ShardServer) -> None:
     """`trim` evicts down to a bound, `clear` removes everything."""
     paths = fetch_many(cache, shard_server, 4)

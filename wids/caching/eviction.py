@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 
 from wids.base.files import file_lock, parse_part_name, write_atomically
 from wids.base.hashing import hash_file
-from wids.base.shardref import Version
 from wids.base.system import lock_exclusively
 from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
-from wids.fetching.partfile import PIECE_NBYTES, STATE_SUFFIX, state_path, stated_version
+from wids.fetching.partfile import (
+    PIECE_NBYTES,
+    STATE_SUFFIX,
+    can_resume,
+    state_path,
+    stated_version,
+)
 from wids.log import logger
 
 if TYPE_CHECKING:
@@ -306,8 +311,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         # outlives it. A record or pin is kept for a while, since a shard is published after it.
         if name is not None:
             alone = not part.exists()
-            resumable = stated_version(part) not in {None, Version()}
-            wanted = resumable and not path.with_name(name.target).exists()
+            wanted = can_resume(stated_version(part)) and not path.with_name(name.target).exists()
             patience = max_age_seconds if wanted else 0.0
             stale = alone or age >= (patience if name.is_orphaned else _FOREIGN_SECONDS)
         else:

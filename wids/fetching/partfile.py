@@ -16,7 +16,15 @@ from wids.base.shardref import ShardRef, Version
 from wids.base.urls import display_url
 from wids.errors import CacheError
 
-__all__ = ["PIECE_NBYTES", "STATE_SUFFIX", "PartFile", "no_space", "state_path", "stated_version"]
+__all__ = [
+    "PIECE_NBYTES",
+    "STATE_SUFFIX",
+    "PartFile",
+    "can_resume",
+    "no_space",
+    "state_path",
+    "stated_version",
+]
 
 STATE_SUFFIX = ".json"  # of the file beside a partial file
 PIECE_NBYTES = 256 << 10  # most bytes per write; room is made before each
@@ -82,8 +90,8 @@ class PartFile:
 
     @property
     def resumable(self) -> bool:
-        """Whether a resumed download would notice that the file has changed on the server."""
-        return self.version.validator is not None
+        """Whether a download can go on with it; see `can_resume`."""
+        return can_resume(self.version)
 
     def begin(self, version: Version) -> None:
         """Save what the server states of the file, so that the download can resume.
@@ -194,6 +202,15 @@ class PartFile:
 def state_path(path: Path) -> Path:
     """Return the path of the file beside a partial file that says what the server stated."""
     return path.with_name(path.name + STATE_SUFFIX)
+
+
+def can_resume(version: Version | None) -> bool:
+    """Return whether a resumed download would notice that the file has changed on the server.
+
+    Args:
+        version: What the server stated of the file; None if unknown.
+    """
+    return version is not None and version.validator is not None
 
 
 def stated_version(path: Path) -> Version | None:

@@ -3,24 +3,19 @@
 The sampler is in the main process, whatever the number of workers, so the main process knows the
 next shards and fetches them. Workers find the shards in the cache folder. Each rank on a machine
 follows its own sampler; if several ranks need a shard, the lock of the cache lets one fetch it.
-
-`choose_remote` says for which samplers whole shards are fetched at all, rather than byte ranges.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 import weakref
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import is_local
 from wids.base.warn import warn
@@ -28,8 +23,7 @@ from wids.errors import CacheError, WidsError
 from wids.fetching.transport import StoppedError
 from wids.log import logger
 from wids.ordering.lookahead import Lookahead
-from wids.ordering.replicas import ranks_here, streams_here
-from wids.ordering.samplers import ChunkedSampler
+from wids.ordering.replicas import streams_here
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
@@ -40,18 +34,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from wids.ordering.lookahead import IndexMap, Visit
+    from wids.ordering.samplers import ChunkedSampler
     from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
 
-__all__ = [
-    "FetchAhead",
-    "FetchProgress",
-    "RemoteChoice",
-    "Window",
-    "choose_remote",
-    "most_at_once",
-    "room_in_cache",
-]
+__all__ = ["FetchAhead", "FetchProgress", "Window", "most_at_once"]
 
 _MOST_AT_ONCE = 2  # shards; the second uses the connections that the end of the first leaves free
 _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
@@ -63,8 +50,6 @@ _JOIN_SECONDS = 1.0
 # After this time the shards ahead are marked as used again. It must be far shorter than the time in
 # which the whole cache is evicted; each time costs a system call per shard.
 _TOUCH_SECONDS = 2.0
-
-_MOSTLY = 0.5  # part of a shard from which on fetching it whole is better
 
 
 class FetchProgress(Protocol):
@@ -401,76 +386,3 @@ class Window:
             self._coming.popleft()
             if held is not None and visit.last > held.last:
                 self._held[visit.shard_index] = held._replace(last=visit.last)
-
-
-@dataclass(frozen=True)
-class RemoteChoice:
-    """How remote samples are read, and why.
-
-    Attributes:
-        whole: Whether whole shards are fetched; else samples are read by range.
-        reason: What decided.
-    """
-
-    whole: bool
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{'whole shards' if self.whole else 'by range'}, since {self.reason}"
-
-
-def choose_remote(
-    sampler: Any, num_samples: int, nbytes: int | None, room_nbytes: int | None
-) -> RemoteChoice:
-    """Choose how the samples of a sampler are read.
-
-    Whole shards are better where this machine uses most of each shard and can keep all that it
-    uses, so that later epochs download nothing. Otherwise ranges download less, or the same without
-    a disk.
-
-    Args:
-        sampler: What draws the samples.
-        num_samples: Samples of the dataset.
-        nbytes: Bytes of all its remote shards; None if they are not known.
-        room_nbytes: Bytes that the cache may take; None if its folder cannot be written to.
-
-    >>> from wids.ordering.samplers import ChunkedSampler
-    >>> sampler = ChunkedSampler(range(100))
-    >>> str(choose_remote(sampler, 100, 5000, 9000)), choose_remote(sampler, 100, 5000, 900).whole
-    ('whole shards, since this machine uses 100% of its shards, 5.0 kB, which fit', False)
-    """
-    if not isinstance(sampler, ChunkedSampler):
-        return RemoteChoice(whole=False, reason="the sampler does not say what it will draw")
-    replicas, streams = sampler.num_replicas, sampler.streams
-    here = streams_here(streams, replicas)
-    drawn = min(1.0, len(sampler) * replicas / max(1, num_samples))
-    used = drawn * min(1.0, ranks_here(replicas) * streams / (replicas * here))
-    if used < _MOSTLY:
-        return RemoteChoice(whole=False, reason=f"this machine uses {used:.0%} of its shards")
-    if room_nbytes is None:  # shards that are in the cache are used from there by range, too
-        return RemoteChoice(whole=False, reason="the cache folder cannot be written to")
-    if nbytes is None:
-        return RemoteChoice(whole=False, reason="the sizes of the shards are not known")
-    mine = format_nbytes(nbytes * here // streams)
-    if nbytes * here // streams > room_nbytes:
-        room = format_nbytes(room_nbytes)
-        return RemoteChoice(whole=False, reason=f"its shards, {mine}, do not fit into {room}")
-    return RemoteChoice(
-        whole=True, reason=f"this machine uses {used:.0%} of its shards, {mine}, which fit"
-    )
-
-
-def room_in_cache(folder: Path, bound: int | None) -> int | None:
-    """Return the bytes that a cache folder may take; None if it cannot be written to.
-
-    Args:
-        folder: The folder, which need not exist yet.
-        bound: Bound of its size; without one, half of the free bytes are counted, 0 if unknown.
-    """
-    try:
-        there = next((each for each in (folder, *folder.parents) if each.exists()), None)
-        if there is None or not os.access(there, os.W_OK):
-            return None
-        return shutil.disk_usage(there).free // 2 if bound is None else bound
-    except OSError:
-        return 0

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ChunkedSampler
     from wids.pack.packkeys import PackedKeys
     from wids.reading.columns import ColumnReader
-    from wids.reading.fetchahead import FetchAhead, RemoteChoice
+    from wids.reading.fetchahead import FetchAhead
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate, Gathering, PageAnnouncer
     from wids.reading.openshards import OpenShard, ShardSamples
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     )
     from wids.reading.prefetch import Prefetch
     from wids.reading.ragged import Ragged, Values
+    from wids.reading.remotechoice import RemoteChoice
     from wids.reading.shardopener import OnUncounted
     from wids.tar.grouping import Grouping, KeyRule
     from wids.tar.shard import ReadableShard
@@ -848,7 +849,7 @@ class ShardList:
         Args:
             sampler: What draws from this dataset.
         """
-        from wids.reading.fetchahead import choose_remote, room_in_cache
+        from wids.reading.remotechoice import choose_remote, room_in_cache
 
         if not self._chooses or self.remote_choice is not None:
             return
