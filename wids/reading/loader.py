@@ -31,7 +31,7 @@ from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.loaderstats import LoaderStats, LoopClock, counted_as
 from wids.reading.orderedmap import OrderedMap
 from wids.reading.pipeline import no_end
-from wids.reading.prefetch import PlannedBatch, Schedule
+from wids.reading.prefetch import Schedule, ScheduledBatch
 
 if TYPE_CHECKING:
     from wids.ordering.passes import PassIterator
@@ -231,9 +231,11 @@ class Loader:
 
         read_batch = read if self.on_error == "raise" else self._broken.tolerant(read)
 
-        def make(planned: PlannedBatch | Sequence[int]) -> Batch:
+        def make(scheduled: ScheduledBatch | Sequence[int]) -> Batch:
             fetched = (
-                planned.fetched() if isinstance(planned, PlannedBatch) else nullcontext(planned)
+                scheduled.fetched()
+                if isinstance(scheduled, ScheduledBatch)
+                else nullcontext(scheduled)
             )
             with nullcontext() if stats is None else stats.timed("read"), fetched as indexes:
                 return read_batch(indexes)
@@ -254,7 +256,7 @@ class Loader:
         schedule = self._schedule(batches)
         if stats is not None:
             stats.begin_pass(self.num_workers)
-        tasks: Iterator[PlannedBatch | Sequence[int]] = schedule or batches
+        tasks: Iterator[ScheduledBatch | Sequence[int]] = schedule or batches
         threads = None
         if self.num_workers:
             threads = OrderedMap(

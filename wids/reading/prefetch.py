@@ -18,7 +18,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from copy import copy
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from wids.reading.openshards import Locator, OpenShard
     from wids.reading.rangeshard import LocatedSample
 
-__all__ = ["PlannedBatch", "Prefetch", "Schedule", "default_memory"]
+    _Located = list[tuple[RangeShard, LocatedSample]]
+
+__all__ = ["Prefetch", "Schedule", "ScheduledBatch", "default_memory"]
 
 _OPENED_AT_ONCE = 32  # shards whose sidecars are fetched at once
 _FIRST_BATCHES = 16  # drawn before their size is known
@@ -109,32 +111,27 @@ class _Part:
 
     Attributes:
         number: Number of the batch in its loop.
-        indexes: Indexes in the dataset, ascending.
-        located: Its samples before they have memory.
-        nbytes: Their bytes.
-        samples: Its samples that have memory; None before.
-        missing: Spans that have not come yet, in the order of storage.
+        nbytes: Bytes of its samples.
+        samples: Its samples that have memory.
+        missing: Spans that have not come yet, in the order of storage; None without memory.
         until: Number of the last batch whose spans may come along; None before its turn.
-        begun: Whether its reader waits for it, or has it.
-        released: Whether nothing needs it any more.
+        state: "awaited" once its reader waits for it, or has it; "released" once nothing needs it.
         error: Why it does not come.
     """
 
-    def __init__(self, number: int, indexes: list[int]) -> None:
-        self.number, self.indexes = number, indexes
-        self.located: list[tuple[RangeShard, LocatedSample]] = []
-        self.nbytes = 0
-        self.samples: list[_Sample] | None = None
-        self.missing: list[_Span] = []
+    def __init__(self, number: int) -> None:
+        self.number, self.nbytes = number, 0
+        self.samples: list[_Sample] = []
+        self.missing: list[_Span] | None = None
         self.until: int | None = None
-        self.begun = self.released = False
+        self.state: Literal["coming", "awaited", "released"] = "coming"
         self.error: Exception | None = None
 
     def is_settled(self) -> bool:
         """Return whether all of it has come, or there is an error in its place."""
         while self.error is None and self.missing and self.missing[-1].ended:
             self.error = self.missing.pop().error
-        return self.error is not None or (self.samples is not None and not self.missing)
+        return self.error is not None or self.missing == []
 
 
 class Prefetch:
@@ -173,12 +170,12 @@ class Prefetch:
         self._key = (object(), None if fields is None else frozenset(fields))
         # Reentrant, since a finalizer may close the prefetch in the middle of a method.
         lock = threading.RLock()
-        # Of the planning thread, of those that fetch, and of readers.
+        # Of the thread that gives memory, of those that fetch, and of readers.
         self._news, self._work, self._arrival = (threading.Condition(lock) for _ in range(3))
-        self._expected: deque[_Part] = deque()
+        self._expected: deque[tuple[_Part, list[int]]] = deque()  # with indexes in the dataset
         self._turns: deque[_Part] = deque()  # parts that have memory, up to the first requested
-        self._ahead: deque[_Part] = deque()  # requested parts
-        self._ahead_nbytes = self._num_requested = 0
+        self._requested: deque[_Part] = deque()  # parts that are requested, and not yet read
+        self._requested_nbytes = self._num_requested = 0
         self._samples: dict[tuple[RangeShard, int], _Sample] = {}
         self._near: dict[RangeShard, list[_Span]] = {}  # what is not requested, by offset
         self._held_nbytes = 0
@@ -188,13 +185,13 @@ class Prefetch:
         self._fetcher = Fetcher(fetcher.policy, allow_pipe=fetcher.allow_pipe)
         self._openers = DaemonThreadPool(_OPENED_AT_ONCE, "wids-shards")
         self._threads = DaemonThreadPool(self._width + 1, "wids-prefetch")
-        self._threads.submit(self._plan)
+        self._threads.submit(self._admit)
         for _ in range(self._width):
             self._threads.submit(self._fetch)
 
     @property
-    def num_ahead(self) -> int:
-        """Number of batches to draw, so that they can fill the memory."""
+    def num_drawn(self) -> int:
+        """Number of batches to draw before their turn, so that they can fill the memory."""
         if not self._located_nbytes:
             return _FIRST_BATCHES
         fitting = self._num_located * self.nbytes // self._located_nbytes
@@ -208,11 +205,12 @@ class Prefetch:
             indexes: Its indexes, which `index_map` maps to those of the dataset.
         """
         found = indexes if self._index_map is None else self._index_map(indexes)
-        part = _Part(number, np.sort(found[found >= 0]).tolist())
-        if not part.indexes:
+        there = np.sort(found[found >= 0]).tolist()
+        if not there:
             return None
+        part = _Part(number)
         with self._news:
-            self._expected.append(part)
+            self._expected.append((part, there))
             self._news.notify_all()
         return part
 
@@ -224,7 +222,7 @@ class Prefetch:
             ValueError: The batch needs more memory than it may have.
         """
         with self._arrival:
-            part.begun = True
+            part.state = "awaited"
             self._work.notify_all()
             while not part.is_settled() and self._ended_by is None:
                 self._arrival.wait(_POLL_SECONDS)  # in steps, so that Ctrl-C ends the wait
@@ -237,8 +235,8 @@ class Prefetch:
     def release(self, part: _Part) -> None:
         """Free the memory of a part, whatever became of it."""
         with self._news:
-            part.released = True
-            for sample in part.samples or ():
+            part.state = "released"
+            for sample in part.samples:
                 sample.users -= 1
                 if sample.users:
                     continue
@@ -278,9 +276,9 @@ class Prefetch:
         if self._ended_by is not None:
             raise copy(self._ended_by)
 
-    # The planning thread.
+    # The thread that gives memory.
 
-    def _plan(self) -> None:
+    def _admit(self) -> None:
         most = 1  # batches whose shards are opened at once: few in the beginning
         try:
             while True:
@@ -288,18 +286,22 @@ class Prefetch:
                     while not self._expected:
                         self._check_open()
                         self._news.wait(_POLL_SECONDS)
-                    parts = [
+                    expected = [
                         self._expected.popleft() for _ in range(min(most, len(self._expected)))
                     ]
                 most = min(2 * most, _MOST_BATCHES)
-                numbers = [list(map(self._locator.shard_of, part.indexes)) for part in parts]
+                numbers = [list(map(self._locator.shard_of, indexes)) for _, indexes in expected]
                 opening = {
                     number: self._openers.submit(self._opened.open, number)
                     for number in dict.fromkeys(number for each in numbers for number in each)
                 }
-                for part, of_part in zip(parts, numbers, strict=True):
+                located = []
+                for (part, indexes), of_part in zip(expected, numbers, strict=True):
                     try:
-                        self._locate(part, {number: opening[number] for number in of_part})
+                        shards = {
+                            number: self._wait_for_shard(opening[number]) for number in of_part
+                        }
+                        located.append((part, self._located(part, indexes, shards)))
                     except Exception as error:  # noqa: BLE001 (raised where the batch is read)
                         self._check_open()
                         with self._arrival:
@@ -307,27 +309,28 @@ class Prefetch:
                             part.error = error.with_traceback(None)
                             self._arrival.notify_all()
                 # Together, so that their requests bring each other's neighbours.
-                self._reserve([part for part in parts if part.error is None])
+                self._reserve(located)
         except Exception as error:  # noqa: BLE001 (raised where the batches are read)
             self._end(error)
 
-    def _locate(self, part: _Part, opening: dict[int, Future[OpenShard]]) -> None:
-        """Wait for the shards of a part, and find its samples in them."""
-        opened = {}
-        for number, future in opening.items():
-            while not future.done():
-                self._check_open()
-                wait([future], _POLL_SECONDS)
-            opened[number] = future.result()
-        for index in part.indexes:
+    def _wait_for_shard(self, opening: Future[OpenShard]) -> OpenShard:
+        while not opening.done():
+            self._check_open()
+            wait([opening], _POLL_SECONDS)
+        return opening.result()
+
+    def _located(self, part: _Part, indexes: list[int], opened: dict[int, OpenShard]) -> _Located:
+        """Return where the samples of a part lie in their shards, and note their bytes."""
+        found: _Located = []
+        for index in indexes:
             there = opened[self._locator.shard_of(index)]
             if isinstance(there.shard, RangeShard):
                 located = there.shard.locate(index - there.start, self._fields)
                 if located is not None:
-                    part.located.append((there.shard, located))
-        part.nbytes = sum(located.nbytes for _, located in part.located)
+                    found.append((there.shard, located))
+        part.nbytes = sum(located.nbytes for _, located in found)
         self._num_located += 1
-        self._num_spans += sum(len(located.spans) for _, located in part.located)
+        self._num_spans += sum(len(located.spans) for _, located in found)
         self._located_nbytes += part.nbytes
         if part.nbytes > self.nbytes:
             enough = 4 * part.nbytes
@@ -337,22 +340,23 @@ class Prefetch:
                 f"({format_nbytes(enough)}), which lets the next batches come ahead, or take "
                 "smaller batches"
             )
+        return found
 
-    def _reserve(self, parts: list[_Part]) -> None:
+    def _reserve(self, parts: list[tuple[_Part, _Located]]) -> None:
         """Give memory to the samples of parts, one after another, as soon as there is enough."""
         with self._news:
-            for part in parts:
-                while self._held_nbytes + part.nbytes > self.nbytes and not part.released:
+            while parts:
+                part, found = parts.pop(0)
+                while self._held_nbytes + part.nbytes > self.nbytes and part.state != "released":
                     self._check_open()
                     self._news.wait(_POLL_SECONDS)
                 self._check_open()
-                part.samples = []
-                if part.released:
+                part.missing = []
+                if part.state == "released":
                     continue
-                for shard, located in part.located:
+                for shard, located in found:
                     part.samples.append(self._reserved(shard, located, part.number))
                     part.missing += part.samples[-1].spans
-                part.located = []
                 self.peak_nbytes = max(self.peak_nbytes, self._held_nbytes)
                 self._turns.append(part)
                 self._work.notify_all()
@@ -415,7 +419,7 @@ class Prefetch:
             while self._ended_by is None:
                 part = self._next_part()
                 if part is not None:
-                    span = next(span for span in part.missing if not span.taken)
+                    span = next(span for span in part.missing or () if not span.taken)
                     return self._take_block(span, part.until or 0), part.number
                 self._work.wait(_POLL_SECONDS)
         return None
@@ -425,21 +429,23 @@ class Prefetch:
         while self._turns:
             part = self._turns[0]
             if part.until is None:
-                while self._ahead and (self._ahead[0].begun or self._ahead[0].released):
-                    self._ahead_nbytes -= self._ahead.popleft().nbytes
+                while self._requested and self._requested[0].state != "coming":
+                    self._requested_nbytes -= self._requested.popleft().nbytes
                 # Ahead of the readers: enough for all connections, and two batches.
                 mean_nbytes = self._located_nbytes // max(1, self._num_spans)
                 two_batches = 2 * self._located_nbytes // max(1, self._num_located)
                 most = max(self.nbytes // 4, self._width * mean_nbytes, two_batches)
-                if self._ahead and not part.begun and self._ahead_nbytes >= most:
+                full = self._requested and self._requested_nbytes >= most
+                if full and part.state != "awaited":
                     return None
                 # With the first batches come few of the later ones, so that they come soon.
                 others = min(self._num_requested**2, len(self._turns) - 1)
                 part.until = self._turns[others].number
-                self._ahead.append(part)
-                self._ahead_nbytes += part.nbytes
+                self._requested.append(part)
+                self._requested_nbytes += part.nbytes
                 self._num_requested += 1
-            if not part.released and any(not span.taken for span in part.missing):
+            untaken = any(not span.taken for span in part.missing or ())
+            if untaken and part.state != "released":
                 return part
             self._turns.popleft()
         return None
@@ -492,7 +498,7 @@ class Prefetch:
 _BY_OFFSET = attrgetter("start", "stop")
 
 
-class PlannedBatch:
+class ScheduledBatch:
     """Indexes of a batch whose samples are prefetched.
 
     Args:
@@ -522,7 +528,7 @@ class PlannedBatch:
                 prefetch.release(part)
 
 
-class Schedule(Iterator[PlannedBatch]):
+class Schedule(Iterator[ScheduledBatch]):
     """The batches of a loop in their order, drawn before their turn and prefetched.
 
     Args:
@@ -537,15 +543,15 @@ class Schedule(Iterator[PlannedBatch]):
         self._batches: Iterator[Sequence[int]] | None = batches
         self._prefetches = prefetches
         self._length = length
-        self._drawn: deque[PlannedBatch] = deque()
+        self._drawn: deque[ScheduledBatch] = deque()
         self._error: Exception | None = None
         self._count = 0
         self._most = 1
         weakref.finalize(self, _close, prefetches).atexit = False
 
-    def __next__(self) -> PlannedBatch:
+    def __next__(self) -> ScheduledBatch:
         # Doubled each time, so that a loop that begins does not wait for hundreds of batches.
-        self._most = min(2 * self._most, max(each.num_ahead for each in self._prefetches))
+        self._most = min(2 * self._most, max(each.num_drawn for each in self._prefetches))
         while self._batches is not None and len(self._drawn) < self._most:
             try:
                 batch = next(self._batches)
@@ -559,7 +565,7 @@ class Schedule(Iterator[PlannedBatch]):
                 indexes = np.empty(0, np.int64)  # raised again where the batch is read
             expected = [(each, each.expect(self._count, indexes)) for each in self._prefetches]
             parts = [(each, part) for each, part in expected if part is not None]
-            self._drawn.append(PlannedBatch(batch, parts))
+            self._drawn.append(ScheduledBatch(batch, parts))
             self._count += 1
         if self._drawn:
             return self._drawn.popleft()
