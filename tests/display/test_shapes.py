@@ -1,10 +1,11 @@
-"""Shapes in JSON and masks, drawn over the picture of a sample."""
+"""Shapes in JSON, drawn over the picture of a sample."""
 
 import base64
 import json
 import re
-from io import BytesIO
 from typing import Any
+from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import pytest
@@ -39,8 +40,32 @@ STORED = [
 ]
 
 
-def pixels(picture: Any) -> np.ndarray:
-    return np.asarray(Image.open(BytesIO(picture.data)).convert("RGB"), int)
+def drawn_over(size: tuple[int, int], document: Any, orientation: int = 1) -> list[Element]:
+    """Draw the shapes of a document over a grey image of a size; return the elements of the SVG."""
+    shown = size[::-1] if orientation > 4 else size
+    picture = thumbnail(".png", save(Image.new("RGB", shown), "PNG"), size=64)
+    drawing = draw_over(picture, size, shapes_in(document), orientation)
+    root = ET.fromstring(drawing.data)
+    assert root.get("viewBox") == f"0 0 {shown[0]} {shown[1]}"
+    return [each for each in root if not each.tag.endswith("image")]
+
+
+def rectangles(path: Element) -> list[tuple[float, ...]]:
+    """Return left, top, right and bottom of the rectangles of a path."""
+    found = re.findall(r"M(\S+) (\S+)H(\S+)V(\S+)H\S+Z", path.get("d", ""))
+    corners = [tuple(map(float, each)) for each in found]
+    return [(min(x, a), min(y, b), max(x, a), max(y, b)) for x, y, a, b in corners]
+
+
+def extent(element: Element) -> tuple[float, ...]:
+    """Return left, top, right and bottom of all points of an element."""
+    if element.tag.endswith("path"):
+        numbers = [number for each in rectangles(element) for number in each]
+    elif element.tag.endswith("circle"):
+        numbers = [float(element.get("cx", "")), float(element.get("cy", ""))]
+    else:
+        numbers = [float(each) for each in re.split("[ ,]", element.get("points", ""))]
+    return min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])
 
 
 @pytest.mark.parametrize(("document", "expected"), SHAPE_CASES)
@@ -162,10 +187,11 @@ def test_a_mask_of_runs_has_the_pixels_of_the_array(
     changes = np.flatnonzero(np.diff(column_major))
     runs = np.diff([0, *changes, mask.size]).tolist()
     counts = packed(runs) if packs else runs
-    grey = save(Image.new("RGB", (width, height), (90, 90, 90)), "PNG")
-    shapes = shapes_in({"segmentation": {"size": [height, width], "counts": counts}})
-    drawn = pixels(draw_over(thumbnail(".png", grey, size=64), (width, height), shapes))
-    assert ((drawn != 90).any(axis=-1) == mask).all()
+    elements = drawn_over((width, height), {"rle": {"size": [height, width], "counts": counts}})
+    drawn = np.zeros((height, width), int)
+    for left, top, right, bottom in (each for path in elements for each in rectangles(path)):
+        drawn[int(top) : int(bottom), int(left) : int(right)] += 1
+    assert (drawn == mask).all()
 
 
 JSON = st.recursive(
@@ -183,11 +209,10 @@ JSON = st.recursive(
 )
 
 
-@given(JSON)
-def test_any_document_can_be_drawn(document: Any) -> None:
-    """Whatever a document holds, the picture has its size and is drawn."""
-    drawn = draw_over(thumbnail(".png", GREY, size=64), (200, 100), shapes_in(document))
-    assert pixels(drawn).shape == (32, 64, 3)
+@given(JSON, st.integers(1, 8))
+def test_any_document_can_be_drawn(document: Any, orientation: int) -> None:
+    """Whatever a document holds, the drawing is an SVG."""
+    drawn_over((200, 100), document, orientation)
 
 
 @pytest.mark.parametrize(
@@ -200,15 +225,8 @@ def test_any_document_can_be_drawn(document: Any) -> None:
     ],
 )
 def test_boxes_lie_where_they_are(document: Any) -> None:
-    """A box is drawn in the pixels of the picture, whatever its form."""
-    picture = thumbnail(".png", GREY, size=100)
-    drawn = pixels(draw_over(picture, (200, 100), shapes_in(document)))
-    changed = np.abs(drawn - 90).max(axis=-1) > 30
-    assert changed[10, 25:76].all()
-    assert changed[10:41, 25].all()
-    assert not changed[:9].any()
-    assert not changed[:, :24].any()
-    assert not changed[20:25, 40:55].any()
+    """A box is drawn in the pixels of the image, whatever its form."""
+    assert extent(drawn_over((200, 100), document)[0]) == (50, 20, 150, 80)
 
 
 def sample() -> dict[str, Any]:
@@ -223,44 +241,38 @@ def sample() -> dict[str, Any]:
     }
 
 
-def card_over(jpeg: bytes, document: Any) -> np.ndarray:
-    """Return the pixels of a notebook's picture with the shapes of a document."""
-    sample = {"__key__": "k", ".jpg": jpeg, ".json": json.dumps(document).encode()}
-    found = re.findall(r"base64,([^\"]+)", wids.show(sample)._repr_html_())
-    return np.asarray(Image.open(BytesIO(base64.b64decode(found[1]))).convert("RGB"), int)
-
-
 @pytest.mark.parametrize("orientation", range(5, 9))
 @pytest.mark.parametrize("document", STORED, ids=lambda document: next(iter(document)))
-def test_a_card_turns_shapes_of_the_stored_pixels(document: Any, orientation: int) -> None:
+def test_shapes_of_the_stored_pixels_are_turned(document: Any, orientation: int) -> None:
     """Shapes that lie in the stored image alone are turned with it, here as by Pillow."""
     filled = np.zeros((100, 200), np.uint8)
     filled[10:40, 120:180] = 1
-    marked, exif = Image.fromarray(filled), Image.Exif()
-    exif[EXIF_ORIENTATION] = marked.getexif()[EXIF_ORIENTATION] = orientation
-    expected = np.asarray(ImageOps.exif_transpose(marked))
-    jpeg = save(Image.new("L", (200, 100), 90), "JPEG", exif=exif)
-    over = card_over(jpeg, document)
-    assert over.shape[:2] == expected.shape
-    for axis in (0, 1):
-        drawn = np.flatnonzero((np.abs(over - 90).max(axis=-1) > 40).any(axis=axis))
-        wanted = np.flatnonzero(expected.any(axis=axis))
-        assert drawn[[0, -1]] == pytest.approx(wanted[[0, -1]], abs=3)
+    marked = Image.fromarray(filled)
+    marked.getexif()[EXIF_ORIENTATION] = orientation
+    rows, columns = np.nonzero(np.asarray(ImageOps.exif_transpose(marked)))
+    expected = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+    found = [extent(each) for each in drawn_over((200, 100), document, orientation)]
+    lowest, highest = np.min(found, axis=0)[:2], np.max(found, axis=0)[2:]
+    assert (*lowest, *highest) == expected
 
 
 def test_a_card_has_the_overlay_beside_the_picture() -> None:
-    """A notebook shows the picture as it is, and beside it with its boxes and masks."""
+    """A notebook shows the picture as it is, and beside it with its boxes, their labels escaped."""
     page = wids.show(sample())._repr_html_()
-    shown = [
-        np.asarray(Image.open(BytesIO(base64.b64decode(data))).convert("RGB"), int)
-        for data in re.findall(r"base64,([^\"]+)", page)
-    ]
-    assert len(shown) == 3
-    assert (shown[0] == 90).all()
-    over = shown[1]
-    assert (over[90, 10] == 90).all()  # no class
-    assert (over[90, 150] != 90).any()  # the mask
-    assert np.abs(over[10, 30] - 90).max() > 30  # the box
-    assert "with .seg.png, .json" in page
+    (drawing,) = re.findall(r"image/svg\+xml;base64,([^\"]+)", page)
+    root = ET.fromstring(base64.b64decode(drawing))
+    image, box, label = root
+    assert (image.get("width"), image.get("height")) == ("200", "100")
+    assert rectangles(box) == [(10, 10, 60, 60)]
+    assert label.text == "\\x1b[31m<b>cat</b>"
+    assert page.count("base64,") == 3
+    assert "with .json" in page
     without = {name: value for name, value in sample().items() if name in ("__key__", ".png")}
     assert wids.show(without)._repr_html_().count("base64,") == 1
+
+
+def test_shapes_that_are_left_out_are_said() -> None:
+    """Below the picture with its first shapes stands how many there are."""
+    boxes = {"boxes": [[n % 60, n % 40, 5, 5] for n in range(350)]}
+    page = wids.show({".png": GREY, ".json": json.dumps(boxes).encode()})._repr_html_()
+    assert "The first 300 of 350 shapes are drawn." in page

@@ -9,7 +9,6 @@ import fcntl
 import mmap
 import os
 import resource
-import struct
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -38,7 +37,6 @@ __all__ = [
     "read_into_buffers",
     "unlock",
     "voluntary_switches",
-    "window_size",
 ]
 
 # Those of FUSE are in a network, or slow to map in any case, but for the ones of local disks.
@@ -266,16 +264,3 @@ def advise_reads(descriptor: int, start: int, stop: int) -> None:
 def read_at_random(mapped: mmap.mmap) -> None:
     """Advise the kernel to read no more of a map than what is asked for."""
     mapped.madvise(mmap.MADV_RANDOM)
-
-
-def window_size(descriptor: int) -> tuple[int, int, int, int]:
-    """Return the rows and columns of a terminal, and its width and height in pixels.
-
-    Raises:
-        OSError: It is no terminal, or the system does not say its size.
-    """
-    import termios  # only for pictures
-
-    told = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
-    rows, columns, width, height = struct.unpack("HHHH", told)
-    return rows, columns, width, height

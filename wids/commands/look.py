@@ -146,30 +146,27 @@ def show(args: Arguments) -> int:
     from wids.commands.show import (
         describe_sample,
         draw_pictures,
-        protocol_of,
         sample_lines,
         screen_of,
     )
     from wids.display.pixels import names_labels
 
-    protocol = protocol_of(args.pictures, standard_output(), os.environ)
+    output, (columns, rows) = standard_output(), shutil.get_terminal_size((100, 40))
+    screen = screen_of(args.pictures, output, os.environ, columns, rows)
     with _open_raw(args) as dataset:
         found = _chosen(dataset, args.sample)
         # Looking for names may ask a server, so only a sample with classes waits for that.
         fields = [name for name in found if name.startswith(".")]
         has_class = any(map(is_class, fields))
-        has_labels = protocol != "none" and any(map(names_labels, fields))
+        has_labels = screen is not None and any(map(names_labels, fields))
         names = dataset.class_names if has_class or has_labels else None
         description = describe_sample(found, names)
         total = len(dataset)
     if args.json:
         print_json(description)
         return DONE
-    columns, rows = shutil.get_terminal_size((100, 40))
-    width = columns if standard_output().isatty() else 1000
-    out(sample_lines(description, total, width))
-    if protocol != "none":
-        screen = screen_of(protocol, standard_output(), columns, rows)
+    out(sample_lines(description, total, columns if output.isatty() else 1000))
+    if screen is not None:
         stored = {name: value for name, value in found.items() if value is not None}
         out(draw_pictures(stored, screen, names))
     return DONE
@@ -279,10 +276,10 @@ def add_show(commands: Any) -> None:
     add_sample_arguments(parser)
     parser.add_argument(
         "--pictures",
-        choices=("auto", "kitty", "blocks", "none"),
+        choices=("auto", "blocks", "none"),
         default="auto",
-        help="how images are drawn: by kitty's protocol or with half blocks; by default as the "
-        "terminal's variables say that it can",
+        help="draw images with half blocks, or not at all; by default as the terminal's variables "
+        "say that it can",
     )
     add_rules(parser)
     add_json(parser)

@@ -1,13 +1,8 @@
-"""One sample on a terminal: a line per field, and its pictures.
-
-Pictures are sent by kitty's graphics protocol, or drawn with coloured half blocks.
-"""
+"""One sample on a terminal: a line per field, and its pictures in coloured half blocks."""
 
 from __future__ import annotations
 
-import base64
 import io
-import os
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from wids.base.optional import load
-from wids.base.system import window_size
 from wids.base.text import clean, columns_of, format_nbytes
 from wids.base.urls import display_url
 from wids.display.fieldview import (
@@ -27,12 +21,11 @@ from wids.display.fieldview import (
     view_field,
 )
 from wids.display.mediaview import checked_image
-from wids.display.shapes import overlay_of
 from wids.display.thumbnails import CUT_IS_SAID, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from wids.display.fieldview import ClassNames
     from wids.display.thumbnails import Thumbnail
@@ -42,7 +35,6 @@ __all__ = [
     "describe_sample",
     "draw_pictures",
     "field_names",
-    "protocol_of",
     "sample_lines",
     "screen_of",
 ]
@@ -50,13 +42,9 @@ __all__ = [
 
 MAX_NAME = 30  # columns of a field's name
 MIN_ROWS = 8  # of a picture, however many there are
-MAX_SIDE = 1024  # pixels of a picture
 MAX_LEGEND = 16  # labels of a mask that are named
 
 _MOST_COLUMNS = 80
-_USUAL_CELL = 10, 20  # pixels of a character, where the terminal does not say them
-_MOST_CELL = 64
-_KITTY_CHUNK = 4096  # characters of base64 in one escape
 _UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
 _RESET = "\x1b[0m"
 # The 256 colours that all terminals have in common: the first 16 are the user's own, then come a
@@ -166,42 +154,25 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
 
 @dataclass(frozen=True)
 class Screen:
-    """How pictures are drawn on a terminal.
+    """How pictures are drawn on a terminal, with half blocks.
 
     Attributes:
-        protocol: How pixels are sent: "kitty" or "blocks".
         columns, rows: Most characters and lines of a picture.
-        true_colour: Whether the terminal knows 24-bit colours; else half blocks have 256.
-        cell: Pixels of the width and height of a character.
+        true_colour: Whether the terminal knows 24-bit colours; else there are 256.
     """
 
-    protocol: str
     columns: int
     rows: int
     true_colour: bool = True
-    cell: tuple[int, int] = _USUAL_CELL
 
-    def box(self, rows: int) -> tuple[int, int]:
-        """Return the most pixels of the width and height of a picture of so many lines."""
-        if self.protocol == "blocks":
-            return self.columns, 2 * rows
-        return self.columns * self.cell[0], rows * self.cell[1]
-
-    def draw(self, image: Any, rows: int) -> list[str]:
-        """Draw a PIL image, made smaller where it is larger than so many lines.
+    def draw(self, picture: Thumbnail, rows: int) -> list[str]:
+        """Draw a picture, made smaller where it is larger than so many lines.
 
         Returns:
             Lines, with escapes for the pixels and no others.
         """
-        from PIL import Image
-
-        small = image.convert("RGBA")
-        small.thumbnail(self.box(rows))
-        if self.protocol == "kitty":
-            # A digit of 28 pixels is hard to see where a character has as many.
-            times = max(1, min(self.box(rows)) // (2 * max(small.size)))
-            size = times * small.width, times * small.height
-            return ["".join(_kitty(_on_white(small.resize(size, Image.Resampling.NEAREST))))]
+        small = load("PIL.Image", "pillow").open(io.BytesIO(picture.data)).convert("RGBA")
+        small.thumbnail((self.columns, 2 * rows))
         pixels = np.asarray(_on_white(small))  # pixels: height rows of width (red, green, blue)
         if len(pixels) % 2:
             pixels = np.concatenate([pixels, np.full_like(pixels[:1], 255)])
@@ -223,45 +194,27 @@ class Screen:
         return f"\x1b[48;{self._colour([*bytes.fromhex(colour[1:])])}m  {_RESET}"
 
 
-def protocol_of(asked: str, output: TextIO, environment: Mapping[str, str]) -> str:
-    """Return how pictures are drawn: "kitty", "blocks" or "none".
+def screen_of(
+    asked: str, output: TextIO, environment: Mapping[str, str], columns: int, rows: int
+) -> Screen | None:
+    """Return the screen for pictures; None where none are drawn.
 
     Args:
-        asked: One of these, or "auto".
+        asked: "blocks", "none", or "auto" for what the terminal can.
         output: Where they are written.
         environment: Variables of the process.
+        columns: Characters of a line of the terminal.
+        rows: Number of its lines.
     """
-    if asked != "auto":
-        return asked
-    terminal = environment.get("TERM", "")
-    if not output.isatty() or "NO_COLOR" in environment or terminal == "dumb":
-        return "none"
-    # tmux and screen draw the window themselves, and drop what they do not know.
-    between = "TMUX" in environment or terminal.startswith(("tmux", "screen"))
-    named = "KITTY_WINDOW_ID" in environment or terminal in ("xterm-kitty", "xterm-ghostty")
-    if not between and (named or environment.get("TERM_PROGRAM", "") in ("ghostty", "WezTerm")):
-        return "kitty"
+    unfit = "NO_COLOR" in environment or environment.get("TERM") == "dumb" or not output.isatty()
     # The half blocks of a drawing exist in Unicode only.
-    return "blocks" if output.encoding.lower().startswith("utf") else "none"
-
-
-def screen_of(protocol: str, output: TextIO, columns: int, rows: int) -> Screen:
-    """Return the screen for pictures on a terminal of a size in characters."""
+    unfit = unfit or not output.encoding.lower().startswith("utf")
+    if asked == "none" or (asked == "auto" and unfit):
+        return None
     # Only terminals that know 24-bit colours say so, and not all that do; 256 do no harm.
-    true_colour = os.environ.get("COLORTERM", "") in {"truecolor", "24bit"}
+    true_colour = environment.get("COLORTERM", "") in {"truecolor", "24bit"}
     # Room is left for the lines above; on a small window one scrolls.
-    size = min(columns, _MOST_COLUMNS), max(rows - 12, 12)
-    return Screen(protocol, *size, true_colour, _cell_of(output))
-
-
-def _cell_of(output: TextIO) -> tuple[int, int]:
-    """Return the pixels of a character, as the terminal says them."""
-    try:
-        rows, columns, width, height = window_size(output.fileno())
-        cell = width // columns, height // rows
-    except (OSError, ValueError, ZeroDivisionError):
-        return _USUAL_CELL
-    return cell if all(4 <= pixels <= _MOST_CELL for pixels in cell) else _USUAL_CELL
+    return Screen(min(columns, _MOST_COLUMNS), max(rows - 12, 12), true_colour)
 
 
 def _on_white(image: Any) -> Any:
@@ -271,18 +224,6 @@ def _on_white(image: Any) -> Any:
     opaque = Image.new("RGB", image.size, "white")
     opaque.paste(image, mask=image.getchannel("A"))
     return opaque
-
-
-def _kitty(image: Any) -> Iterator[str]:
-    """Yield the escapes that show an image by kitty's protocol, as a PNG."""
-    stream = io.BytesIO()
-    image.save(stream, "PNG", compress_level=1)
-    text = base64.b64encode(stream.getvalue()).decode()
-    chunks = [text[at : at + _KITTY_CHUNK] for at in range(0, len(text), _KITTY_CHUNK)]
-    for number, chunk in enumerate(chunks):
-        # a=T: show it at once; f=100: PNG; q=2: answer nothing, which the shell would read.
-        head = "a=T,f=100,q=2," if number == 0 else ""
-        yield f"\x1b_G{head}m={int(number + 1 < len(chunks))};{chunk}\x1b\\"
 
 
 def draw_pictures(
@@ -298,37 +239,18 @@ def draw_pictures(
     """
     lines = []
     drawable = [name for name in field_names(sample) if _is_drawable(name, sample[name])]
-    overlay = overlay_of(
-        [(name, sample[name], view_field(name, sample[name])) for name in field_names(sample)],
-        _side_of(screen, screen.rows),
-    )
-    over = None if overlay is None else overlay.picture
-    count = len(drawable) + (over is not None)
-    rows = max(screen.rows // max(count, 1), min(screen.rows, MIN_ROWS))
+    rows = max(screen.rows // max(len(drawable), 1), min(screen.rows, MIN_ROWS))
     for extension in drawable:
         lines += ["", clean(extension)]
         try:
-            small = thumbnail(extension, sample[extension], size=_side_of(screen, rows))
+            small = thumbnail(extension, sample[extension], size=max(screen.columns, 2 * rows))
         except DecodeError as error:
             lines.append(clean(error))
             continue
-        lines += _drawn(small, screen, rows)
+        lines += screen.draw(small, rows)
         lines += [CUT_IS_SAID] if small.is_cut else []
         lines += _legend(small, screen, label_names(class_names, field_names(sample)))
-        if overlay is not None and overlay.field == extension:
-            if over is not None:
-                lines += ["", clean(f"{extension} with {', '.join(overlay.others)}")]
-                lines += _drawn(over, screen, rows)
-            lines += [clean(overlay.said)] if overlay.said else []
     return lines
-
-
-def _side_of(screen: Screen, rows: int) -> int:
-    return min(max(screen.box(rows)), MAX_SIDE)
-
-
-def _drawn(picture: Thumbnail, screen: Screen, rows: int) -> list[str]:
-    return screen.draw(load("PIL.Image", "pillow").open(io.BytesIO(picture.data)), rows)
 
 
 def _legend(picture: Thumbnail, screen: Screen, class_names: ClassNames | None) -> list[str]:
