@@ -27,7 +27,7 @@ from wids.errors import WidsError
 LIMIT = 1 << 30  # bytes of memory beyond what the imports take
 DEADLINE_SECONDS = 30.0  # of processor time, since others may have the processor meanwhile
 HANGING_SECONDS = 240.0
-CLOSING_SECONDS = 10.0
+CLOSING_SECONDS = 60.0
 BATCH = 50  # variants in one process
 MAX_MESSAGE = 20_000  # characters; a location may have 8,192, and be shown twice
 MAX_CACHED = 256 << 20  # bytes that may stay in the cache

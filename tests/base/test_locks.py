@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.tarbytes import END, numbered
+from helpers.waiting import eventually
 
 from wids.base.files import file_lock
 
@@ -107,16 +108,21 @@ def test_a_process_that_does_not_get_on_is_not_waited_for(
 
 def test_a_process_that_gets_on_is_waited_for(tmp_path: Path) -> None:
     """Signs of life of the holder prolong the wait."""
-    entered = threading.Event()
+    entered, signs = threading.Event(), list[float]()
+
+    def sign() -> float:
+        signs.append(time.time() + 60)  # however long this thread waits for a processor
+        return signs[-1]
 
     def wait() -> None:
-        with file_lock(tmp_path / "lock", "x", patience_seconds=0.05, last_sign=time.time):
+        with file_lock(tmp_path / "lock", "x", patience_seconds=0.05, last_sign=sign):
             entered.set()
 
     with locked(tmp_path / "lock"):
         thread = threading.Thread(target=wait)
         thread.start()
-        assert not entered.wait(0.5)
+        assert eventually(lambda: len(signs) > 5)
+        assert not entered.is_set()
     thread.join()
     assert entered.is_set()
 

@@ -148,7 +148,7 @@ def test_a_program_ends_quietly_with_a_shard_in_use(
         ran = subprocess.run(
             [sys.executable, "-c", f"{program}; d.cache.get(sys.argv[1])", url, str(folder)],
             capture_output=True,
-            timeout=60,
+            timeout=300,
             text=True,
             check=False,
         )

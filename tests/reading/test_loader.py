@@ -367,7 +367,7 @@ def test_a_timeout_can_be_waited_for_again():
 
     class Slow(list):
         def __getitem__(self, index):
-            ready.wait(20)
+            ready.wait()
             return index
 
     loader = iter(wids.Loader(Slow(range(2)), 2, num_workers=1, timeout=0.05))

@@ -283,6 +283,7 @@ def test_a_pass_that_is_left_ends_its_threads_and_connections(
     batches = iter(loader_of(dataset))
     next(batches)
     if way == "close":
+        dataset.cache.fetcher = Fetcher(replace(PATIENCE, attempts=1, stall_timeout_seconds=1.0))
         shard_server.faults = Faults(stall_at=100)
         batches.close()
     elif way == "error":
@@ -299,6 +300,7 @@ def test_a_pass_that_is_left_ends_its_threads_and_connections(
     finally:
         gc.enable()
     shard_server.heal()
+    dataset.cache.fetcher = Fetcher(PATIENCE)
     assert dataset[3]["__key__"] == "0/003"
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.shards import MakeShard, read_tar
+from helpers.waiting import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,9 +182,9 @@ def test_killed_run_is_resumed_to_the_same_files(folder: Path):
         [*command, "whole/y-%03d.tar"], check=False, capture_output=True, text=True
     )
     assert whole.returncode == 0, whole.stderr
-    for moment in (0.2, 0.3, 0.4):
+    for count in (1, 5, 9):
         with subprocess.Popen([*command, "out/y-%03d.tar"], stderr=subprocess.DEVNULL) as process:
-            time.sleep(moment)
+            assert eventually(lambda n=count: len([*folder.glob("out/*.tar")]) >= n)
             process.send_signal(signal.SIGKILL)
     subprocess.run([*command, "out/y-%03d.tar"], check=True, capture_output=True)
     assert digests("out") == digests("whole")
