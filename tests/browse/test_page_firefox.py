@@ -85,14 +85,12 @@ def test_nothing_overflows(shards: list[str], open_firefox: Open, width: int) ->
             assert scrolled <= inner == width
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (320, "light")])
-def test_axe_finds_no_fault(shards: list[str], open_firefox: Open, width: int, theme: str) -> None:
-    """The grid with facets, a sample, the dataset and the table have no fault, dark or light."""
-    ground = {"dark": "rgb(19, 20, 22)", "light": "rgb(247, 247, 245)"}[theme]
+@pytest.mark.parametrize("width", [1280, 320])
+def test_axe_finds_no_fault(shards: list[str], open_firefox: Open, width: int) -> None:
+    """The grid with facets, a sample, the dataset and the table have no fault."""
     names = {0: "zero", 1: "one"}
     with browsing(shards, class_names=names) as server, open_firefox(width=width) as page:
         page.open(server.url)
-        page.evaluate(f"localStorage.setItem('wids-theme', '{theme}')")
         page.evaluate("localStorage.setItem('wids-facets', 'on')")
         for query, shown in (
             ("", ".histogram"),
@@ -103,8 +101,6 @@ def test_axe_finds_no_fault(shards: list[str], open_firefox: Open, width: int, t
             page.open(server.url + query)
             page.wait_until(f"document.querySelector('{shown}')")
             page.wait_until("!document.querySelector('main[aria-busy]')")
-            colour = "getComputedStyle(document.body).backgroundColor"
-            assert page.evaluate(colour) == ground
             assert page.violations() == [], query
         page.evaluate("localStorage.clear()")
 

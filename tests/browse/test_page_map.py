@@ -104,7 +104,7 @@ def test_a_box_on_the_map_chooses_a_group(served: Browsing, open_page: Open):
     other = open_page(page.url)
     other.locator(".tile").nth(49).wait_for()
     other.close()
-    page.get_by_role("link", name="Back to the map").click()
+    page.get_by_role("button", name="Map of").click()
     map_of(page)
 
 
@@ -145,26 +145,6 @@ def test_pointing_and_clicking_find_the_sample(served: Browsing, open_page: Open
         for n, x, y in zip(range(150), found["places"][::2], found["places"][1::2], strict=True)
         if np.hypot(x - point[0], y - point[1]) < 0.4
     }
-
-
-def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
-    """The outline has the colour of the text as soon as a theme is chosen."""
-    page = open_page(f"{served.url}?look=map")
-    canvas = map_of(page)
-    canvas.focus()
-    for key in (*["Shift+ArrowRight", "Shift+ArrowDown"] * 20, "Enter"):
-        page.keyboard.press(key)
-    page.get_by_text("samples inside").wait_for()
-    drawn = "document.querySelector('canvas.map').toDataURL()"
-    # Two frames, after which nothing of the keys is left to draw.
-    settled = (
-        f"new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r({drawn}))))"
-    )
-    before = page.evaluate(settled)
-    page.keyboard.press("?")
-    page.get_by_label("Colours").select_option("dark")
-    page.evaluate(f"window.lightMap = {json.dumps(before)}")
-    wait_until(page, f"{drawn} !== window.lightMap")
 
 
 @pytest.mark.parametrize("more", [pytest.param(0, marks=pytest.mark.slow), 48])
@@ -260,21 +240,20 @@ def wait_for_keys(page: Any, keys: list[str]) -> None:
 
 
 def test_near_duplicates_and_outliers_are_shown_and_marked(page_of: Open):
-    """From the map to groups of copies, by a threshold that a slider chooses, to their marks."""
+    """From the map to groups of copies, by a threshold that one chooses, to their marks."""
     page = page_of(planted(), "?look=map")
     page.locator("canvas.map").wait_for()
     page.get_by_role("link", name="Near-duplicates").click()
     page.get_by_text("60 samples compared").wait_for()
-    slider = page.get_by_role("slider", name="Cosine at least")
-    assert slider.get_attribute("aria-valuetext") == "1"
-    slider.focus()
-    page.keyboard.press("Home")
+    least = page.get_by_label("Cosine at least")
+    assert least.input_value() == "1"
+    least.fill("0.5")
+    least.press("Enter")
     page.get_by_text("59 samples in 1 group").wait_for()
     mark = page.get_by_role("button", name="Mark all but the first of each group")
-    mark.click()  # which would mark nearly all, and so asks
-    page.get_by_role("button", name="Mark 58 of 60 samples?").wait_for()
-    slider.focus()
-    page.keyboard.press("End")
+    assert mark.inner_text().endswith(": 58")
+    least.fill("1")
+    least.press("Enter")
     page.get_by_text("4 samples in 2 groups").wait_for()
     box = page.get_by_role("combobox", name="Condition")
     box.fill("key in ('s002', 's005', 's007')")
@@ -283,9 +262,9 @@ def test_near_duplicates_and_outliers_are_shown_and_marked(page_of: Open):
     box.fill("")
     box.press("Enter")
     page.get_by_text("4 samples in 2 groups").wait_for()
-    slider.focus()
+    least.focus()
     wait_for_keys(page, ["s002", "s005", "s007", "s009"])
-    assert slider.evaluate("each => each === document.activeElement")
+    assert least.evaluate("each => each === document.activeElement")
     assert page.locator(".singled").all_inner_texts() == ["1"] * 4
     assert page.locator(".odd-group").count() == 2
     mark.click()
@@ -302,12 +281,12 @@ def test_near_duplicates_and_outliers_are_shown_and_marked(page_of: Open):
     page.get_by_role("link", name="Outliers").click()
     page.get_by_text("by the distance to the 5th nearest other").wait_for()
     assert keys_of(page)[0] == "s011"
-    page.get_by_label("How many").fill("20")
+    page.get_by_label("The farthest").fill("20")
     page.keyboard.press("Tab")
     page.get_by_text("20 samples, by the distance").wait_for()
     page.get_by_role("link", name="On the map").click()
     page.locator("canvas.map").wait_for()
-    page.get_by_role("link", name="Show all samples").click()
+    page.get_by_role("link", name="Clear the choice of far").click()
     page.get_by_text("60 samples:").wait_for()
 
 

@@ -79,7 +79,7 @@ def test_fields_that_are_described_late_follow_by_themselves(serve: Serve, open_
     card(".broken.jpg").get_by_text("Cannot be decoded").wait_for()
     assert page.locator(".card").count() == 4
     assert page.locator(".card.main").count() == 1
-    assert page.get_by_text("Still reading").count() == 0
+    assert page.locator(".card").get_by_text("Still reading").count() == 0
     page.goto(f"{server.url}?compare=0,1")
     wait_until(page, "document.querySelectorAll('.card img.whole').length === 4")
     page.get_by_text("Cannot be decoded").nth(1).wait_for()

@@ -309,7 +309,7 @@ def _audio_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | N
     plain = media_type(field.extension)
     duration = header_facts(reader, located, number).get("duration")
     return {
-        "field": number,
+        "number": number,
         "extension": safe_text(field.extension, 40),
         "media_type": None if plain == OCTET_STREAM else plain,
         "duration": None if duration is None else safe_number(duration),

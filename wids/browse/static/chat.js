@@ -66,10 +66,9 @@ export function clamped(element, { rest = null } = {}) {
 // A small part of Markdown as elements: paragraphs, headings, lists, code, bold, italic. Links are
 // shown as text, and whatever is not known stays as it is written. Made by DOM calls, never as HTML.
 
-const SIGNS = /[`*_[\\]|^ {0,3}(#{1,6} |~~~|[-+] |\d{1,9}[.)] )|^( {4}| {0,3}\t)/m;
+const SIGNS = /[`*_[\\]|^ {0,3}(#{1,6} |~~~|[-+] |\d{1,9}[.)] )/m;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[^`]*$/;
 const HEADING = /^ {0,3}#{1,6}\s+(\S.*)$/;
-const INDENTED = /^( {4}| {0,3}\t)/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const DEEPEST = 8; // lists in lists, and marks in marks
 // Marks may enclose so many characters: what is longer was not meant, and would take long to find.
@@ -114,11 +113,6 @@ function blocks(lines, depth) {
       const stop = endOfList(lines, place, item);
       found.push(list(lines.slice(place, stop), item, depth));
       place = stop;
-    } else if (!paragraph.length && INDENTED.test(line) && line.trim()) {
-      const other = lines.findIndex((each, at) => at > place && each.trim() && !INDENTED.test(each));
-      const code = lines.slice(place, other < 0 ? lines.length : other);
-      found.push(h("pre", {}, h("code", {}, code.map((each) => each.replace(INDENTED, "")).join("\n").trimEnd())));
-      place += code.length;
     } else {
       // No element of a heading: those of a conversation would be among the page's own.
       if (heading || !line.trim()) flush();

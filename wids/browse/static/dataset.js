@@ -1,8 +1,10 @@
-// The dataset: its fields, classes and shards.
+// Counts of samples: what the dataset has and lacks, its shards, and the values of columns.
 
-import { rows } from "./plots.js";
-import { built, bytes, counted, h, leftOut, number, table } from "./ui.js";
-import { ask, follow, gridPart, link } from "./urls.js";
+import { chosenBy, explore, found, picked } from "./facets.js";
+import { wordColour } from "./map.js";
+import { completed, markWrong } from "./toolbar.js";
+import { built, button, bytes, counted, h, leftOut, number, svg, swatch, table } from "./ui.js";
+import { ask, filterable, follow, go, gridPart, link, orderPart } from "./urls.js";
 
 const SHARDS = 100; // on a page
 const BARS = 40; // of counts over the shards
@@ -44,30 +46,25 @@ function missing(found) {
   const { fields, total } = found;
   const lacking = fields.filter((field) => field.missing);
   const broken = fields.filter((field) => field.broken);
-  const said = lacking.length ? `${counted(fields.length - lacking.length, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
-    : fields.length === 1 ? "Its one field is in every sample." : `All ${counted(fields.length, "field")} in every sample.`;
+  const said = `${number(fields.length - lacking.length)} of ${counted(fields.length, "field")} in every sample.`;
   return h("section", { class: "panel" }, h("h3", {}, "Samples"),
     h("p", { class: "muted" }, [`From all ${counted(found.num_shards, "shard")}`, leftOut(found, "see below"), found.beyond_view ? "of the whole dataset, also of samples that the view leaves out" : "", found.num_fields > fields.length ? `the ${number(fields.length)} commonest of ${number(found.num_fields)} fields` : ""].filter(Boolean).join(" · ")),
     h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
-    lacking.length ? rows(lacking.map(({ name, missing: count }) => [`without ${name}`, count, link({ missing: name })])) : null,
-    broken.length ? [h("h4", {}, "Unreadable"), rows(broken.map(({ name, broken: count }) => [`unreadable ${name}`, count, link({ broken: name })]))] : null,
+    lacking.length ? bars(lacking.map(({ name, missing: count }) => ({ name: `without ${name}`, count, href: link({ missing: name }) }))) : null,
+    broken.length ? [h("h4", {}, "Unreadable"), bars(broken.map(({ name, broken: count }) => ({ name: `unreadable ${name}`, count, href: link({ broken: name }) })))] : null,
     found.messages.map((message) => h("p", { class: "problem" }, message)));
 }
 
 function classes(found) {
   if (!found.classes || !found.classes.total) return null;
   const { name, parameter, values, all, num_values: count, sizes: [least, median, most] } = found.classes;
-  const entries = values.map(([value, label], place) => [label, all.counts[place], link({ [parameter]: value })]);
   const range = least === most ? `${counted(least, "sample")}${count === 1 ? "" : " each"}` : `${number(least)} to ${number(most)} samples each, median ${number(median)}`;
-  const times = most / least;
-  const about = times < 10 ? Number(times.toPrecision(2)) : Math.round(times);
   const step = Math.ceil(found.num_shards / BARS);
-  const balance = count === 1 ? "" : times < 2 ? "They are balanced." : `The commonest has ${number(about)} times as many as the rarest.`;
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, name)),
-    h("p", {}, [`${counted(count, "class").replace("classs", "classes")}, ${range}.`, balance, all.missing ? `${counted(all.missing, "sample")} without a class.` : ""].filter(Boolean).join(" ")),
+    h("p", {}, [`${counted(count, "class").replace("classs", "classes")}, ${range}.`, all.missing ? `${counted(all.missing, "sample")} without a class.` : ""].filter(Boolean).join(" ")),
     found.num_shards > 1 ? h("p", {}, h("a", { href: link({ look: "count", by: step > 1 ? `shard_index // ${step}` : "shard_index", across: name }) }, "How they change over the shards")) : null,
-    rows(entries),
+    bars(values.map(([value, label], place) => ({ name: label, count: all.counts[place], href: link({ [parameter]: value }) }))),
     count > values.length ? h("p", { class: "muted" }, `and ${counted(count - values.length, "rarer one")}`) : null);
 }
 
@@ -101,4 +98,67 @@ function shardRow(shard, largest) {
     h("td", {}, bytes(shard.nbytes), h("meter", { min: 0, max: largest, value: shard.nbytes ?? 0, "aria-label": "Size beside the largest" })),
     h("td", {}, h("span", { class: `state ${shard.state}` }, STATES[shard.state] ?? shard.state)),
     h("td", { class: "url" }, shard.url, shard.messages.map((message) => h("div", { class: "problem" }, message))));
+}
+
+// Samples counted by a column, or by two: bars that lead to the samples.
+
+const COLOURED = 10; // values of the second column that have a colour of their own
+
+/** Show how many samples each value of a column has. */
+export async function showCount({ view, state, dataset, signal, shown }) {
+  const place = h("div", { class: "groups" });
+  found.replaceChildren(h("div", { class: "progress" }, chosenBy(state)), form(state), place);
+  explore(view, state, dataset, signal);
+  shown("Count");
+  await follow("groups", { ...orderPart(state), sort: null, by: state.by, across: state.across }, signal,
+    (counts) => place.replaceChildren(...(counts.groups ? grouped(counts, state) : [built(counts)])))
+    .catch((error) => place.replaceChildren(markWrong(error.message, state)));
+}
+
+function form(state) {
+  const box = (name, label, placeholder) => h("label", {}, label, completed(h("input", { type: "text", name, value: state[name] ?? "", placeholder, "aria-label": label.trim(), spellcheck: "false", autocapitalize: "off", maxlength: 300 }), "order"));
+  return h("form", {
+    class: "count-by", onsubmit: (event) => {
+      event.preventDefault();
+      const { by, across } = Object.fromEntries(new FormData(event.target));
+      go({ ...gridPart(state), by: by.trim(), across: across.trim() });
+    },
+  }, box("by", "Count by ", "a column"), box("across", " and by ", "another, or none"), button("Count", null, { type: "submit" }));
+}
+
+function grouped({ parameters: [by, across], groups, total, num_groups: all, hint, ...rest }, state) {
+  const rows = [...Map.groupBy(groups, ([[value]]) => value).values()];
+  const sum = (row) => row.reduce((count, group) => count + group.at(-1), 0);
+  const common = across ? [...Map.groupBy(groups, ([, [value]]) => value).values()].sort((a, b) => sum(b) - sum(a)).slice(0, COLOURED) : [];
+  const codes = new Map(common.map(([[, [value]]], code) => [value, code]));
+  const codeOf = ([, [value]]) => codes.get(value) ?? Infinity; // of a colour, which all others share
+  const to = (picks) => link({ ...filterable(state), look: null, by: null, across: null, ...picks });
+  return [
+    h("p", { class: "muted" }, [`${counted(total, "sample")} in ${counted(all, "group")}`, hint, leftOut(rest)].filter(Boolean).join(" · ")),
+    ...(across ? [h("ul", { class: "legend" }, common.map(([[, [, name]]], code) => h("li", {}, swatch(wordColour(code)), name)))] : []),
+    bars(rows.map((row) => {
+      const [[value, name]] = row[0];
+      const parts = across && row.sort((a, b) => codeOf(a) - codeOf(b)).map((group) => {
+        const [, [other, label], count] = group;
+        return { count, colour: wordColour(codeOf(group)), label: `${name}, ${label}: ${number(count)}`, href: to({ [by]: value, [across]: other }) };
+      });
+      return { name, count: sum(row), href: to({ [by]: value }), on: picked(state, by).includes(value), parts };
+    })),
+  ];
+}
+
+/** Horizontal bars that lead to what they count: each with its name, count and link, and parts with links of their own. */
+function bars(rows) {
+  const top = Math.max(...rows.map(({ count }) => count), 1);
+  return h("ul", { class: "bars" }, rows.map(({ name, count, href, on, parts }) => {
+    let x = 0;
+    const drawn = (parts || [{ count }]).map((part) => {
+      const rect = svg("rect", { x, y: 0, width: Math.max((100 * part.count) / top, 0.2), height: 10, ...(parts ? { fill: part.colour } : {}) });
+      x += (100 * part.count) / top;
+      return parts ? svg("a", { href: part.href, "aria-label": part.label, tabindex: -1 }, svg("title", {}, part.label), rect) : rect;
+    });
+    const meter = svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", ...(parts ? {} : { "aria-hidden": "true" }) }, drawn);
+    return h("li", { class: on ? "picked" : null },
+      h("a", { href }, h("span", { class: "name" }, name), parts ? null : meter, h("span", { class: "count" }, number(count))), parts ? meter : null);
+  }));
 }

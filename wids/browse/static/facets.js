@@ -2,9 +2,8 @@
 // parameter of the URL for each column: values between commas, ranges as 400..600.
 
 import { tray } from "./marks.js";
-import { histogram, swatch, wordColour } from "./plots.js";
-import { completed, markWrong, toolbar } from "./toolbar.js";
-import { built, button, chosen, counted, h, leftOut, number, svg } from "./ui.js";
+import { toolbar } from "./toolbar.js";
+import { built, button, counted, h, isOn, leftOut, number, svg } from "./ui.js";
 import { filterable, follow, go, gridPart, link, orderPart, picksOf, selection } from "./urls.js";
 
 const FEW = 8; // values that are listed at first
@@ -20,16 +19,18 @@ const side = h("div", { class: "side" });
 export const found = h("div", { class: "found" });
 /** What stays below all: the marks, and the pages of the grid. */
 export const foot = h("div", { class: "pager-place" }, tray);
-const explorer = h("div", { class: "explorer" }, side, found);
+const [head, above] = [h("div", {}), h("div", {})];
+const explorer = h("div", {}, head, above, h("div", { class: "explorer" }, side, found), foot);
 
 /** Show the toolbar, the facets if they are wanted, what was found, and the marks; `told` stands above them. */
 export function explore(view, state, dataset, signal, ...told) {
-  const wanted = chosen("facets") === "on" ? facetPanel(state, dataset, signal) : null;
+  const wanted = isOn("facets") ? facetPanel(state, dataset, signal) : null;
   if (side.firstElementChild !== wanted) side.replaceChildren(...[wanted].filter(Boolean));
-  const parts = [toolbar(state, dataset), ...told, explorer, foot];
+  const bar = toolbar(state, dataset);
   // What stays is not moved, as it would lose the focus that is in it.
-  for (const each of [...view.children]) if (!parts.includes(each)) each.remove();
-  parts.forEach((part, n) => { if (view.children[n] !== part) view.insertBefore(part, view.children[n] ?? null); });
+  if (head.firstChild !== bar) head.replaceChildren(bar);
+  above.replaceChildren(...told);
+  if (!explorer.isConnected) view.replaceChildren(explorer);
 }
 
 /** The panel for a state; it goes on counting until the signal ends it. */
@@ -67,7 +68,7 @@ function draw(state, counts) {
 }
 
 /** What is picked of a column. */
-function picked(state, parameter) {
+export function picked(state, parameter) {
   return state[parameter]?.split(",") ?? [];
 }
 
@@ -93,8 +94,7 @@ function facetOf(state, facet) {
   const { name, parameter, all } = facet;
   return h("section", {},
     h("header", {}, h("h2", {}, name),
-      all.missing ? toggle(state, parameter, NULL, { class: "plain" }, `${number(facet.now.missing)} without`) : null,
-      state[parameter] ? button("clear", () => go({ ...filterable(state), [parameter]: null }), { class: "plain", "data-name": `${parameter} clear`, "aria-label": `Clear the choice of ${name}` }) : null),
+      all.missing ? toggle(state, parameter, NULL, { class: "plain" }, `${number(facet.now.missing)} without`) : null),
     facet.kind === "values" ? values(state, facet) : numbers(state, facet));
 }
 
@@ -131,7 +131,7 @@ function shards(state, { by_shard: { step, counts }, by_shard_now: { counts: now
   const [from, to = from] = (state.shard ?? "").split("-").map(Number);
   const range = state.shard ? [Math.floor(from / step), Math.floor(to / step) + 1] : null;
   const choose = (bars) => go({ ...filterable(state), shard: bars ? `${bars[0] * step}-${Math.min(bars[1] * step, total) - 1}` : null });
-  return h("section", {}, h("header", {}, h("h2", {}, "shard"), range ? button("clear", () => choose(null), { class: "plain", "aria-label": "Clear the choice of shards" }) : null),
+  return h("section", {}, h("header", {}, h("h2", {}, "shard")),
     histogram({ all: counts, now, chosen: range, label: "Range of shards", name: "shard range", onchoose: choose,
       titles: counts.map((_, bar) => `shard ${number(bar * step)}${step > 1 ? ` to ${number(bar * step + step - 1)}` : ""}`) }),
     ends(0, total - 1));
@@ -141,112 +141,131 @@ function ends(least, most) {
   return h("p", { class: "ends" }, h("span", {}, number(least)), h("span", {}, number(most)));
 }
 
-// What is looked for, how far the catalogue is, what was found, and how to take it along.
+// A histogram of which a range is chosen by a drag, a click or the keyboard.
 
-const LOOKED_FOR = { marks: "Marked samples", inside: "Inside an outline of the map", near: "Near-duplicates", far: "Outliers", q: "Keys that contain " };
+const RANGE = [240, 46];
 
-/** What chooses samples beside conditions; near-duplicates say it themselves, but on the map. */
-export function searched(state) {
-  const onMap = state.look === "map";
-  return Object.keys(LOOKED_FOR).filter((name) => state[name] && (onMap || !["near", "far"].includes(name))).map((name) => h("div", { class: "progress" },
-    h("h2", { class: "searched" }, LOOKED_FOR[name], name === "q" ? h("code", {}, state.q) : null),
-    onMap && name !== "q" ? h("a", { href: link({ ...gridPart(state), look: null }) }, "Show them") : null,
-    name === "inside" && !onMap ? [h("a", { href: link({ ...gridPart(state), inside: null, look: "map" }) }, "Back to the map"), saving(state)] : null,
-    h("a", { class: "button", href: link({ ...gridPart(state), [name]: null }), "aria-label": name === "q" ? "Clear the search" : "Show all samples" }, "✕")));
+/** A bar; what is there at all is seen, however few. */
+function bar(counts, place, top, kind) {
+  const step = RANGE[0] / counts.length;
+  const height = counts[place] ? Math.max(1.5, (counts[place] / top) * RANGE[1]) : 0;
+  return svg("rect", { class: kind, x: place * step + 0.5, y: RANGE[1] - height, width: step - 1, height });
 }
 
-/** What is picked of columns, each with a link that takes it back. */
-function picks(state) {
-  const words = { missing: "without ", broken: "unreadable " };
-  return ["missing", "broken", ...picksOf(state)].filter((name) => state[name]).map((name) => h("a", { class: "chip", href: link({ ...filterable(state), [name]: null }), "aria-label": `Clear the choice of ${name}` },
-    `${words[name] ?? `${name}: `}${state[name].split(",").map((each) => unescaped(each)).join(", ")} ✕`));
+/**
+ * Draw counts of all samples in grey and of those shown in colour.
+ * `chosen` is [first, stop) in bins or null; `onchoose` gets such a pair, or null to choose none.
+ */
+function histogram({ all, now, label, name, titles, chosen, onchoose }) {
+  const top = Math.max(...all, ...now, 1);
+  const step = RANGE[0] / all.length;
+  const band = svg("rect", { class: "band", y: 0, height: RANGE[1], x: 0, width: 0 });
+  const said = (bin) => `${titles[bin]}: ${number(now[bin] ?? 0)} of ${number(all[bin])}`;
+  const picture = svg("svg", { viewBox: `0 0 ${RANGE.join(" ")}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    band, all.map((_, bin) => svg("g", {}, bar(all, bin, top, "all"), bar(now, bin, top, "now"),
+      svg("rect", { class: "hit", x: bin * step, y: 0, width: step, height: RANGE[1] }, svg("title", {}, said(bin))))));
+  // One place that takes the keyboard: arrows move a range of one bin, with Shift they widen it.
+  const place = h("div", { class: "histogram", tabindex: 0, role: "slider", "aria-label": label, "data-name": name, "aria-valuemin": 0, "aria-valuemax": all.length - 1 }, picture);
+  let start = null;
+  let range = chosen;
+  paint();
+
+  function paint() {
+    band.setAttribute("x", range ? range[0] * step : 0);
+    band.setAttribute("width", range ? (range[1] - range[0]) * step : 0);
+    place.setAttribute("aria-valuenow", range ? range[0] : 0);
+    place.setAttribute("aria-valuetext", range ? `${said(range[0])} to ${said(range[1] - 1)}` : "no range chosen");
+  }
+
+  const binAt = (event) => {
+    const box = picture.getBoundingClientRect();
+    const bin = Math.floor(((event.clientX - box.left) / box.width) * all.length);
+    return Math.min(Math.max(bin, 0), all.length - 1);
+  };
+  place.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    start = binAt(event);
+    place.setPointerCapture(event.pointerId);
+    place.classList.add("dragged");
+    drag(event);
+  });
+  place.addEventListener("pointermove", drag);
+  place.addEventListener("pointerup", () => {
+    if (start === null) return;
+    start = null;
+    place.classList.remove("dragged");
+    // A click on the one bin that is chosen takes the choice back.
+    const again = chosen && range[0] === chosen[0] && range[1] === chosen[1];
+    onchoose(again ? null : range);
+  });
+  place.addEventListener("pointercancel", () => { start = null; range = chosen; place.classList.remove("dragged"); paint(); });
+  place.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    if (event.key === "Delete" || event.key === "Backspace") onchoose(null);
+    else if (event.key === "Enter" && range) onchoose(range);
+    else if (step) range = moved(step, event.shiftKey);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+    paint();
+  });
+
+  function moved(step, widen) {
+    if (!range) return [0, 1];
+    const last = Math.min(Math.max(range[1] - 1 + step, widen ? range[0] : 0), all.length - 1);
+    return widen ? [range[0], last + 1] : [last, last + 1];
+  }
+
+  function drag(event) {
+    if (start === null) return;
+    const bin = binAt(event);
+    range = [Math.min(start, bin), Math.max(start, bin) + 1];
+    paint();
+  }
+
+  return place;
+}
+
+// What is chosen, how far the catalogue is, what was found, and how to take it along.
+
+const WORDS = { missing: "without ", broken: "unreadable ", shard: "shard ", q: "key contains ", marks: "marked", inside: "inside an outline of the map", near: "near-duplicates", far: "outliers" };
+
+/** All that chooses samples beside the condition, each with a link that takes it back. */
+export function chosenBy(state) {
+  return [...Object.keys(WORDS), ...picksOf(state)].filter((name) => state[name]).map((name) => {
+    const value = { q: state.q, marks: "", inside: "", near: "", far: "" }[name] ?? picked(state, name).map(unescaped).join(", ");
+    return h("a", { class: "chip", href: link({ ...gridPart(state), [name]: null }), "aria-label": `Clear the choice of ${name}` }, `${WORDS[name] ?? `${name}: `}${value} ✕`);
+  });
 }
 
 function unescaped(text) {
   return text === "%" ? "“”" : text.replaceAll(/%(25|2C|2E|6E)/gi, (each) => decodeURIComponent(each));
 }
 
-/** What is picked and found, how far that is, and what can be done with it. */
-export function filterProgress(page, state) {
-  const filtering = page.filtering;
-  const chosen = picks(state);
-  const told = [];
-  if (filtering?.finished) told.push(`${counted(filtering.found, "sample")} found`, leftOut(filtering));
-  if (filtering?.full) told.push("more than are kept; narrow the condition");
-  if (!filtering && !chosen.length && !page.copies) return [];
+/** What is chosen and found, how far that is, and what can be done with it. */
+export function filterProgress({ filtering, copies, total }, state) {
+  const chosen = chosenBy(state);
+  if (!filtering && !chosen.length && !copies) return [];
+  const told = filtering?.finished ? [`${counted(filtering.found, "sample")} found`, leftOut(filtering), filtering.full ? "more than are kept; narrow the condition" : ""] : [];
+  const saved = filtering ? filtering.finished && filtering.found && !filtering.full : state.inside;
   return [h("div", { class: "progress" },
     filtering && !filtering.finished ? built(filtering) : h("span", {}, told.filter(Boolean).join(" · ")),
-    chosen,
-    filtering?.finished && filtering.found && !filtering.full ? saving(state) : null,
-    page.copies && page.total ? copying(page.copies) : null)];
+    chosen, saved ? saving(state) : null, copies && total ? copying(copies) : null)];
 }
 
-/** Code that gives what is shown: for Python, as SQL, and as a command. */
-function copying(copies) {
+/** Texts to take along, each after its name, such as the code that gives what is shown. */
+export function copying(copies) {
   return h("details", { class: "copies" }, h("summary", {}, "Copy as"),
     h("dl", {}, copies.map(([name, text]) => [h("dt", {}, name), h("dd", {}, h("code", {}, text), button("Copy", async (event) => {
       const pressed = event.currentTarget;
-      await navigator.clipboard.writeText(text).catch(() => getSelection().selectAllChildren(pressed.previousSibling));
-      pressed.textContent = "Copied";
+      // Without encryption, a browser has no clipboard for a page from another machine.
+      await navigator.clipboard?.writeText(text);
+      if (!navigator.clipboard) getSelection().selectAllChildren(pressed.previousSibling);
+      pressed.textContent = navigator.clipboard ? "Copied" : "Selected";
     }, { "aria-label": `Copy as ${name}` }))])));
 }
 
 /** A link that saves the samples found as a document, which every command takes in place of a spec. */
 export function saving(state) {
   return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");
-}
-
-// Samples counted by a column, or by two: bars that lead to the samples.
-
-const COLOURED = 10; // values of the second column that have a colour of their own
-
-/** Show how many samples each value of a column has. */
-export async function showCount({ view, state, dataset, signal, shown }) {
-  const place = h("div", { class: "groups" });
-  found.replaceChildren(...searched(state), form(state), place);
-  explore(view, state, dataset, signal);
-  shown("Count");
-  await follow("groups", { ...orderPart(state), sort: null, by: state.by, across: state.across }, signal,
-    (counts) => place.replaceChildren(...(counts.groups ? bars(counts, state) : [built(counts)])))
-    .catch((error) => place.replaceChildren(markWrong(error.message, state)));
-}
-
-function form(state) {
-  const box = (name, label, placeholder) => h("label", {}, label, completed(h("input", { type: "text", name, value: state[name] ?? "", placeholder, "aria-label": label.trim(), spellcheck: "false", autocapitalize: "off", maxlength: 300 }), "order"));
-  return h("form", {
-    class: "count-by", onsubmit: (event) => {
-      event.preventDefault();
-      const { by, across } = Object.fromEntries(new FormData(event.target));
-      go({ ...gridPart(state), by: by.trim(), across: across.trim() });
-    },
-  }, box("by", "Count by ", "a column"), box("across", " and by ", "another, or none"), button("Count", null, { type: "submit" }));
-}
-
-function bars({ parameters: [by, across], groups, total, num_groups: all, hint, ...rest }, state) {
-  const rows = [...Map.groupBy(groups, ([[value]]) => value).values()];
-  const sum = (row) => row.reduce((count, group) => count + group.at(-1), 0);
-  const parts = across ? [...Map.groupBy(groups, ([, [value]]) => value).values()].sort((a, b) => sum(b) - sum(a)).slice(0, COLOURED) : [];
-  const codes = new Map(parts.map(([[, [value]]], code) => [value, code]));
-  const codeOf = ([, [value]]) => codes.get(value) ?? Infinity; // of a colour, which all others share
-  const top = Math.max(...rows.map(sum), 1);
-  const to = (value, other) => link({ ...filterable(state), look: null, by: null, across: null, [by]: value, ...(across && other !== undefined ? { [across]: other } : {}) });
-  const left = leftOut(rest);
-  return [
-    h("p", { class: "muted" }, [`${counted(total, "sample")} in ${counted(all, "group")}`, hint, left].filter(Boolean).join(" · ")),
-    across ? h("ul", { class: "legend" }, parts.map(([[, [, name]]], code) => h("li", {}, swatch(code), name))) : null,
-    h("ul", { class: "bars" }, rows.map((row) => {
-      const [[value, label]] = row[0];
-      let x = 0;
-      const drawn = row.sort((a, b) => (across ? codeOf(a) - codeOf(b) : 0)).map((group) => {
-        const count = group.at(-1);
-        const [other, name] = across ? group[1] : [];
-        const rect = svg("rect", { x, y: 0, width: Math.max((100 * count) / top, 0.2), height: 10, ...(across ? { fill: wordColour(codeOf(group)) } : {}) }, svg("title", {}, across ? `${name}: ${number(count)}` : number(count)));
-        x += (100 * count) / top;
-        return across ? svg("a", { href: to(value, other), "aria-label": `${label}, ${name}: ${number(count)}`, tabindex: -1 }, rect) : rect;
-      });
-      const meter = svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", ...(across ? {} : { "aria-hidden": "true" }) }, drawn);
-      const on = picked(state, by).includes(value);
-      return h("li", { class: on ? "picked" : null }, h("a", { href: to(value) }, h("span", { class: "name" }, label), across ? null : meter, h("span", { class: "count" }, number(sum(row)))), across ? meter : null);
-    })),
-  ].filter(Boolean);
 }

@@ -1,10 +1,8 @@
 // One field of a sample, by its kind.
 
 import { conversation } from "./chat.js";
-import { audio, video } from "./media.js";
-import { picture } from "./picture.js";
-import { curve, valueHistogram } from "./plots.js";
-import { button, bytes, counted, h, number, seconds, svg } from "./ui.js";
+import { picture, thumbnail } from "./picture.js";
+import { button, bytes, counted, h, number, seconds, svg, swatch } from "./ui.js";
 import { raw, thumb } from "./urls.js";
 
 /** Make the card of a field; the main picture is shown as large as it can be. */
@@ -46,8 +44,7 @@ function legend({ labels, value_range: range }) {
   if (range) return [h("p", { class: "muted range" }, `black ${number(range[0])}, white ${number(range[1])}`)];
   if (!labels.length) return null;
   const entries = labels.slice(0, LEGEND).map(([value, colour, share, name]) => h("li", {},
-    svg("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, svg("rect", { width: 1, height: 1, fill: colour })),
-    `${value}${name ? ` ${name}` : ""}`, h("span", { class: "muted" }, ` ${(100 * share).toFixed(1)} %`)));
+    swatch(colour), `${value}${name ? ` ${name}` : ""}`, h("span", { class: "muted" }, ` ${(100 * share).toFixed(1)} %`)));
   const left = labels.length - entries.length;
   return [h("ul", { class: "legend", "aria-label": "Labels" }, entries, left > 0 ? h("li", { class: "muted" }, `and ${left} more`) : null)];
 }
@@ -134,10 +131,95 @@ function describeArray(one, extension) {
     one.sampled ? h("p", { class: "muted" }, "figures from a sample of the values") : null);
 }
 
+// Plots of an array: bars in SVG, with their figures as text beside them for who cannot see them.
+
+const WIDTH = 320;
+const HEIGHT = 72;
+
+/** A drawing over a line, with texts below its ends. */
+function plot(label, [least, most], drawn) {
+  return svg("svg", { class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT + 18}`, role: "img", "aria-label": label },
+    svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT + 0.5, y2: HEIGHT + 0.5 }), drawn,
+    svg("text", { x: 0, y: HEIGHT + 14, "text-anchor": "start" }, number(least)),
+    svg("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, number(most)));
+}
+
+/** The histogram of an array's values; what is there at all is seen, however few. */
+function valueHistogram({ low, high, counts }, name) {
+  const [top, step] = [Math.max(...counts, 1), WIDTH / counts.length];
+  return plot(`Values of ${name} from ${number(low)} to ${number(high)}`, [low, high], counts.map((count, place) => {
+    const height = count ? Math.max(1.5, (count / top) * HEIGHT) : 0;
+    return svg("rect", { x: place * step + 0.5, y: HEIGHT - height, width: step - 1, height }, svg("title", {}, number(count)));
+  }));
+}
+
+/** The values of an array along its one axis: a band from the least to the greatest of each part. */
+function curve({ low, high }, shape, name) {
+  const known = [...low, ...high].filter((value) => value !== null);
+  if (!known.length) return null;
+  // Halved, as the difference of the extremes may be beyond a float.
+  const least = Math.min(...known) / 2;
+  const most = Math.max(...known) / 2;
+  const step = WIDTH / low.length;
+  // What differs by no more than rounding does is a level line in the middle, not a mountain range.
+  const level = most - least <= 1e-9 * Math.max(Math.abs(least), Math.abs(most));
+  const y = (value) => (level ? HEIGHT / 2 : HEIGHT - ((value / 2 - least) / (most - least)) * (HEIGHT - 2) - 1);
+  const drawn = low.flatMap((value, place) => {
+    if (value === null) return [];
+    // Up to where the next part begins, so that steps do not tear the line apart.
+    const next = place + 1 < low.length && low[place + 1] !== null ? place + 1 : place;
+    const top = Math.min(y(high[place]), y(low[next]));
+    const bottom = Math.max(y(value), y(high[next]));
+    return [svg("rect", { x: place * step, y: top, width: step, height: Math.max(1.5, bottom - top) })];
+  });
+  return plot(`Values of ${name} in their order, from ${number(2 * least)} to ${number(2 * most)}`, [0, Math.max(...shape) - 1], drawn);
+}
+
+// Sound and video: a player, and what is shown of those that the browser cannot play.
+
+const INSTALL = "The server shows frames where PyAV is installed: pip install av.";
+
+document.addEventListener("play", (event) => {
+  for (const each of document.querySelectorAll("audio, video")) if (each !== event.target) each.pause();
+}, true);
+
+/** Show a sound with its waveform. */
+export function audio(sample, { number: place, extension, media_type: type, wave }, preload = "metadata") {
+  const drawn = wave ? thumbnail(sample, place, 640, { class: "wave", alt: "How loud it is over time" }) : null;
+  if (!type) return [drawn, unplayable("No browser plays this format; download it to listen.")];
+  const player = h("audio", {
+    controls: true, preload, src: raw(sample, place), "aria-label": `Sound ${extension} of sample ${sample.index}`,
+    onerror: () => player.replaceWith(unplayable("This browser cannot play it; download it to listen.")),
+  });
+  return [drawn, player];
+}
+
+/** Show a video; frames of it if the browser cannot play it. */
+function video(sample, field) {
+  if (!field.media_type) return still(sample, field, `No browser plays ${field.summary.unlike ? "a field of this extension" : "this format"}.`);
+  const place = h("div", {});
+  const give = () => place.replaceChildren(...still(sample, field, "This browser cannot play it.").filter(Boolean));
+  const player = h("video", {
+    controls: true, preload: "metadata", src: raw(sample, field.number), "aria-label": `Video ${field.extension}`, onerror: give,
+    // The sound alone can be played.
+    onloadedmetadata: () => { if (!player.videoWidth) give(); },
+  });
+  place.append(player);
+  return place;
+}
+
+function still(sample, field, why) {
+  const said = unplayable(field.strip ? `${why} These are frames of it, at even distances.` : `${why} ${INSTALL}`);
+  if (!field.strip) return [said];
+  const size = devicePixelRatio > 1.2 ? 2560 : 1280;
+  return [said, h("img", { class: "strip", src: `${thumb(sample, field.number, size)}&strip=1`, alt: `Frames of ${field.extension}` })];
+}
+
+const unplayable = (text) => h("p", { class: "note" }, text);
+
 // A JSON value as a tree that opens branch by branch; closed branches cost nothing.
 
 const OPEN_CHILDREN = 20; // a branch of more is closed at first
-const STEP = 200; // children that are shown at once
 const LONG = 1000; // characters of a text that are
 
 function node(name, value, depth) {
@@ -147,20 +229,9 @@ function node(name, value, depth) {
   const size = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
   if (!entries.length) return h("div", { class: "leaf" }, label, h("span", { class: "muted" }, size));
   const branch = h("details", {}, h("summary", {}, label, h("span", { class: "muted" }, size)));
-  branch.addEventListener("toggle", () => more(branch, entries, 0, depth), { once: true });
+  branch.addEventListener("toggle", () => branch.append(...entries.map(([key, child]) => node(key, child, depth + 1))), { once: true });
   branch.open = depth < 2 && entries.length <= OPEN_CHILDREN;
   return branch;
-}
-
-function more(branch, entries, start, depth) {
-  const stop = Math.min(start + STEP, entries.length);
-  for (const [name, child] of entries.slice(start, stop)) branch.append(node(name, child, depth + 1));
-  if (stop === entries.length) return;
-  const on = button(`${entries.length - stop} more`, () => {
-    on.remove();
-    more(branch, entries, stop, depth);
-  });
-  branch.append(on);
 }
 
 /** A value that is no branch; of a long text the beginning, until one asks for all of it. */

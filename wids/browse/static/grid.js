@@ -1,6 +1,6 @@
 // The grid: a page of samples at some positions of an order.
 
-import { explore, filterProgress, foot, found, searched } from "./facets.js";
+import { explore, filterProgress, foot, found } from "./facets.js";
 import { pixelsFor, readingOf, sharpen, tableOf, tileOf } from "./looks.js";
 import { singledOut } from "./map.js";
 import { dragMarks } from "./marks.js";
@@ -40,7 +40,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     const focused = document.activeElement;
     known = { key, total: page.total };
     turn(state, at, count, page.total);
-    progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    progress.replaceChildren(...singledOut(page, state, dataset), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     if (progress.contains(focused)) focused.focus({ preventScroll: true }); // it was out of the page
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
@@ -84,9 +84,9 @@ function fill({ tiles, columns, look }, state) {
 }
 
 /** Give the tile of a sample the focus, so that one goes on where one was; if it is on this page. */
-export function focusTile(sample, preventScroll) {
+export function focusTile(sample) {
   const place = sample.p ?? sample.i;
-  found.querySelector(`[data-place="${CSS.escape(place ?? "")}"]`)?.focus({ preventScroll });
+  found.querySelector(`[data-place="${CSS.escape(place ?? "")}"]`)?.focus();
 }
 
 function tellEmpty(page, state, at) {

@@ -1,12 +1,11 @@
 // The looks at a page of samples: tiles, a table, a list.
 
 import { clamped, conversation } from "./chat.js";
-import { noteOf } from "./map.js";
+import { audio } from "./fields.js";
 import { markButton } from "./marks.js";
-import { playsFilm, sound, thumbnail } from "./media.js";
-import { layerOf } from "./picture.js";
-import { button, h, number, table } from "./ui.js";
-import { go, gridPart, link, orderPart } from "./urls.js";
+import { layerOf, thumbnail } from "./picture.js";
+import { announce, button, h, number, seconds, table } from "./ui.js";
+import { go, gridPart, link, orderPart, raw } from "./urls.js";
 
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
 const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the server draws
@@ -71,6 +70,53 @@ function finish(image, { boxes, sides }) {
 /** The class of a sample, by its name. */
 function labelOf({ label }) {
   return label ? h("span", { class: "label" }, label.name ?? String(label.value)) : null;
+}
+
+/** Why a tile is shown: how near its nearest neighbour is, or how far its last one. */
+function noteOf({ singled }, state) {
+  if (!singled) return null;
+  const [, value, other] = singled;
+  const text = String(Number(value.toFixed(5))); // near to 1, the last digits tell
+  return h("span", { class: "singled", title: state.near ? `${text} like sample ${number(other)}` : `${text} from its neighbours, nearest sample ${number(other)}` }, text);
+}
+
+// Videos in the grid: a still picture that plays while one points at it or presses its button.
+
+const PATIENCE = 180; // milliseconds that one points at a tile before it plays
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** Play a sound or video, or pause it. */
+export const playOrPause = (player) => (player.paused ? player.play().catch(() => {}) : player.pause()); // the event of the error says it
+
+/** Let the tile in a list item play its video, without its sound. */
+function playsFilm(item, tile) {
+  let timer = null;
+  const press = button("▶", () => playOrPause(player), { class: "badge", "aria-label": `Play ${nameOf(tile)}`, "aria-pressed": "false" });
+  const player = h("video", {
+    class: "film", loop: true, playsinline: true, preload: "none", src: raw(tile, tile.film), hidden: true, "aria-hidden": "true", tabindex: -1,
+    onplay: tell, onpause: tell, onerror: fail, onloadedmetadata: () => { if (!player.videoWidth) fail(); },
+  });
+  player.muted = true; // the attribute alone counts for the parser only
+  item.addEventListener("pointerenter", (event) => {
+    if (event.pointerType === "mouse" && !calm.matches && player.paused) timer = setTimeout(() => playOrPause(player), PATIENCE);
+  });
+  item.addEventListener("pointerleave", (event) => {
+    clearTimeout(timer);
+    if (event.pointerType === "mouse") player.pause();
+  });
+  item.querySelector(".picture").append(player);
+  item.append(press);
+
+  function tell() {
+    player.hidden = player.paused;
+    press.setAttribute("aria-pressed", String(!player.paused));
+    press.textContent = player.paused ? "▶" : "❚❚";
+  }
+  function fail() {
+    player.remove();
+    Object.assign(press, { disabled: true, textContent: "✕", title: "This browser cannot play it." });
+    announce(press.title);
+  }
 }
 
 // A page of samples as a table: what headers, classes and JSON state, a column each.
@@ -140,7 +186,7 @@ function readingRow(tile, columns, state, pictures) {
         h("a", { class: "key", ...to }, h("bdi", {}, nameOf(tile))),
         labelOf(tile), h("span", { class: "index" }, number(tile.index)), markButton(tile.index)),
       tile.error ? h("p", { class: "problem" }, tile.error) : null,
-      tile.audio ? sound(tile, tile.audio) : null,
+      tile.audio ? h("div", {}, audio(tile, tile.audio, "none"), typeof tile.audio.duration === "number" ? h("p", { class: "muted" }, seconds(tile.audio.duration)) : null) : null,
       tile.conversation ? conversation(tile, tile.conversation, { clamp: true }) : words(tile, to.href),
       valuesOf(tile, columns)));
 }

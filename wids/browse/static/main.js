@@ -1,12 +1,12 @@
 // The head of the page, which view is shown for which state, and the keyboard.
 
-import { showDataset } from "./dataset.js";
-import { showCount } from "./facets.js";
+import { showCount, showDataset } from "./dataset.js";
 import { focusTile, move, showGrid, turnTo } from "./grid.js";
+import { playOrPause } from "./looks.js";
 import { showMap } from "./map.js";
 import { markFocused, openMarks } from "./marks.js";
 import { showCompare, showSample } from "./sample.js";
-import { announce, button, bytes, choose, chosen, counted, h, number, plain } from "./ui.js";
+import { announce, bytes, counted, h, isOn, number, plain, switchOn } from "./ui.js";
 import { ask, current, filterable, go, gridPart, link, onChange } from "./urls.js";
 
 const view = document.getElementById("view");
@@ -26,8 +26,8 @@ function nameOf(state) {
 
 const VIEWS = { count: showCount, map: showMap, compare: showCompare, dataset: showDataset, grid: showGrid, sample: showSample };
 
-/** Show the state; `top` is how far down, in pixels. */
-async function render(top = 0) {
+/** Show the state; a `fresh` one from its top, another one as far down as the browser was. */
+async function render(fresh = false) {
   const state = current();
   const name = nameOf(state);
   // What the last view still asks for is of no use any more.
@@ -37,20 +37,17 @@ async function render(top = 0) {
   const changed = name !== shownName;
   shownName = name;
   view.setAttribute("aria-busy", "true");
-  const told = tellWaiting();
-  leave.signal.addEventListener("abort", told);
   const before = last;
   last = state;
   let arrived = false;
   if (name !== "grid") turnTo(null);
   const shown = (title = "") => {
-    told();
     document.title = plain([title, dataset.title, "wids"].filter(Boolean).join(" · "));
     view.removeAttribute("aria-busy");
     if (arrived) return;
     arrived = true;
-    scrollTo(0, top);
-    if (name === "grid" && changed) focusTile(before, top > 0);
+    if (fresh) scrollTo(0, 0);
+    if (name === "grid" && changed) focusTile(before);
   };
   try {
     await VIEWS[name]({ view, state, dataset, signal: leave.signal, shown });
@@ -100,70 +97,31 @@ document.getElementById("search").addEventListener("submit", (event) => {
   else go({ ...filterable(current()), q: text.replace(/^"(.*)"$/, "$1") });
 });
 
-const PATIENCE = 1200; // milliseconds; what comes sooner needs no words
-
-/** Say beside the view why it takes long, until it is there; returns what takes the words away. */
-function tellWaiting() {
-  const told = h("p", { class: "waiting", role: "status" }, "Still reading… A remote shard without a sidecar beside it is fetched whole first.");
-  const timer = setTimeout(() => view.before(told), PATIENCE);
-  return () => {
-    clearTimeout(timer);
-    told.remove();
-  };
-}
-
 // The keyboard. A view says by data-key on its links and buttons which key presses them, so that
 // whatever a key does can be done with the mouse as well, and the other way round.
 
 const help = document.getElementById("help");
-const KEYS = [
-  ["← →  or  j k", "previous and next tile, or sample"],
-  ["↑ ↓", "a row of the grid up and down"],
-  ["Enter", "open the tile"],
-  ["n  p", "next and previous page"],
-  ["Home  End", "first and last page"],
-  ["/  or  g", "find a key, or go to a sample by its number"],
-  ["f", "a condition in SQL"],
-  ["s", "facets: values and their counts"],
-  ["m", "mark the tile or sample, or take the mark back"],
-  ["Space", "play the sound or video of the tile, or pause it"],
-  ["z", "zoom an image to its pixels, and back; so do the wheel and a drag"],
-  ["o", "boxes and masks on the image"],
-  ["d", "the dataset: shards and statistics"],
-  ["Esc", "back: from a sample to the grid"],
-  ["?", "this help"],
-];
-const THEMES = [["", "As the system"], ["light", "Light"], ["dark", "Dark"]];
-
-const switched = (name, on, off, text) => h("label", {},
-  h("input", { type: "checkbox", checked: chosen(name) === on, onchange: (event) => choose(name, event.target.checked ? on : off) }), text);
-
 document.getElementById("to-help").addEventListener("click", () => help.showModal());
-help.append(
-  h("h2", { id: "help-title" }, "Keyboard"),
-  h("dl", {}, KEYS.map(([keys, text]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, text)])),
-  h("div", { class: "settings" },
-    switched("keys", "", "off", "Single keys act"), switched("fill", "on", "", "Pictures fill their tiles"),
-    h("label", {}, "Colours ", h("select", { onchange: (event) => choose("theme", event.target.value) },
-      THEMES.map(([value, text]) => h("option", { value, selected: value === chosen("theme") }, text))))),
-  button("Close", () => help.close()),
-);
+for (const box of help.querySelectorAll("input")) {
+  box.checked = isOn(box.id);
+  box.addEventListener("change", () => switchOn(box.id, box.checked));
+}
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
   const field = event.target.closest("input, select, textarea, audio, video, [contenteditable]");
   if (event.key === "Escape" && field) field.blur();
-  if (field || (chosen("keys") === "off" && event.key !== "Escape")) return;
+  if (field || (isOn("keys-off") && event.key !== "Escape")) return;
   if (event.key === "?") help.showModal();
   else if (!press(event.key) && !move(event.key) && !(event.key === "m" && markFocused()) && !(event.key === " " && playFocused())) return;
   event.preventDefault();
 });
 
-/** Play the sound or video of the tile or row whose link has the focus. */
+/** Play the sound or video of the tile or row whose link has the focus, or pause it. */
 function playFocused() {
-  const target = document.activeElement?.matches("a") && document.activeElement.closest("li, tr")?.querySelector("[data-play]");
-  target?.click();
-  return Boolean(target);
+  const player = document.activeElement?.matches("a") && document.activeElement.closest("li, tr")?.querySelector("audio, video");
+  if (player) playOrPause(player);
+  return Boolean(player);
 }
 
 /** Press what a view declared for a key; a field is selected to be typed in. */
@@ -182,7 +140,8 @@ try {
   dataset = await ask("dataset");
   openMarks(dataset);
   fillHead();
-  await render(onChange(render));
+  onChange(render);
+  await render();
 } catch (error) {
   showFailure(error);
 }

@@ -1,13 +1,12 @@
 // Fields of vectors: their map, a point for each sample, and samples that are alike or alone.
 
-import { explore, found, saving, searched } from "./facets.js";
+import { chosenBy, explore, found, saving } from "./facets.js";
 import { isMarked, mark, toggle } from "./marks.js";
-import { thumbnail } from "./media.js";
+import { thumbnail } from "./picture.js";
 import { listenOn, makePlane, rareLast } from "./plane.js";
-import { legendOf, pointColours } from "./plots.js";
 import { learn, toolbar } from "./toolbar.js";
-import { announce, built, button, counted, h, leftOut, number } from "./ui.js";
-import { ask, filterable, follow, go, gridPart, link, orderPart } from "./urls.js";
+import { announce, built, button, counted, h, leftOut, number, swatch } from "./ui.js";
+import { ask, current, filterable, follow, go, gridPart, link, orderPart } from "./urls.js";
 
 const MODES = [["move", "Move"], ["lasso", "Outline"]]; // Shift and a drag draw a box
 const MOST_MARKED = 2000; // more do not fit a link
@@ -16,7 +15,7 @@ let mode = "move";
 /** Show the map of the field that the state names, or of the first one. */
 export async function showMap({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "map-place" });
-  found.replaceChildren(...searched(state), place);
+  found.replaceChildren(h("div", { class: "progress" }, chosenBy(state)), place);
   explore(view, state, dataset, signal);
   shown("Map");
   const read = (colour) => follow("map", { ...orderPart(state), sort: null, field: state.field, colour: colour === "none" ? null : colour }, signal,
@@ -44,10 +43,6 @@ function drawMap(place, found, state, dataset, signal) {
   plane.show({ colours: pointColours(colours, indexes.length), ...drawn, pale });
   new ResizeObserver(plane.redraw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plane.redraw, { signal });
-  // The canvas draws the cursor and the outline in the colour of the text.
-  const theme = new MutationObserver(plane.redraw);
-  theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-  signal.addEventListener("abort", () => theme.disconnect());
   const hover = cards(card, indexes, signal);
   listenOn(canvas, plane, () => mode, {
     hover, open: (n) => go({ ...gridPart(state), i: indexes[n] }),
@@ -100,6 +95,47 @@ function tellSelected(place, found, state, plane, corners) {
     button("Clear", () => { plane.show({ outline: null }); place.replaceChildren(); }));
 }
 
+// Colours of points: distinct ones for words, a scale for numbers; and their legend.
+
+// Far apart in hue and lightness, and seen on light and dark ground.
+const WORDS = ["#3b7dd8", "#e0762f", "#3a9a4b", "#c8403f", "#8d63c9", "#a0724f", "#d062a8", "#5f9ea0", "#b5a125", "#5b6fa8", "#8fae3d", "#b36b85"];
+const OTHER = "#8b8f96";
+// From dark blue over green to yellow, even to the eye.
+const SCALE = [[68, 40, 130], [52, 96, 141], [33, 145, 140], [94, 201, 98], [226, 213, 60]];
+
+export const wordColour = (code) => WORDS[code] ?? OTHER;
+
+/** The colour of a number between the ends of its column; null has that of the others. */
+function numberColour(value, [least, most]) {
+  if (value === null) return OTHER;
+  const place = most > least ? Math.min(Math.max((value - least) / (most - least), 0), 1) * (SCALE.length - 1) : 0;
+  const low = Math.min(Math.floor(place), SCALE.length - 2);
+  return `rgb(${SCALE[low].map((from, n) => Math.round(from + (SCALE[low + 1][n] - from) * (place - low))).join(" ")})`;
+}
+
+/** The colour of each point of a map, as the server has told its values; one colour without any. */
+function pointColours(colours, count) {
+  if (!colours) return new Array(count).fill(WORDS[0]);
+  return colours.values.map((value) => (colours.kind === "words" ? wordColour(value) : numberColour(value, colours.ends)));
+}
+
+/** The names of the colours; a press on one lights up its points. */
+function legendOf(colours, lit, redraw) {
+  if (!colours) return null;
+  if (colours.kind === "numbers") {
+    const scale = h("div", { class: "scale", role: "img", "aria-label": `Colours from ${number(colours.ends[0])} to ${number(colours.ends[1])}` });
+    scale.style.background = `linear-gradient(to right, ${SCALE.map((each) => `rgb(${each.join(" ")})`).join(", ")})`;
+    return h("div", { class: "map-legend" }, h("span", {}, number(colours.ends[0])), scale, h("span", {}, number(colours.ends[1])));
+  }
+  const entries = [...colours.legend.map(([name, count], code) => [code, name, count]), ...(colours.others ? [[-1, "others", colours.others]] : [])];
+  return h("div", { class: "map-legend", role: "group", "aria-label": "Light up" }, entries.map(([code, name, count]) => (
+    button([swatch(wordColour(code)), h("span", {}, name), h("span", { class: "muted" }, number(count))], (event) => {
+      lit[lit.has(code) ? "delete" : "add"](code);
+      event.currentTarget.setAttribute("aria-pressed", String(lit.has(code)));
+      redraw();
+    }, { "aria-pressed": "false" }))));
+}
+
 // The card of a point of the map: picture, class and key of its sample.
 
 /** A card beside the point that one points at. */
@@ -133,11 +169,22 @@ function cards(card, indexes, signal) {
 // Near-duplicates and outliers: what was compared, how alike is alike enough, and the marks of copies.
 
 const USUAL = { near: "1", far: "100" };
-const STEPS = 100; // of the slider, the finer the nearer to 1
-const atStep = (step) => (step >= STEPS ? 1 : Number((1 - 0.5 * 10 ** (-step / 25)).toPrecision(4)));
-const stepOf = (value) => (value >= 1 ? STEPS : Math.min(Math.max(Math.round(25 * Math.log10(0.5 / (1 - value))), 0), STEPS));
 
-let kept = { key: null, bar: null };
+/** "near" or "far", the field, and the least likeness or how many; null where neither is asked for. */
+function askedBy(state) {
+  const kind = ["near", "far"].find((each) => state[each]);
+  if (!kind) return null;
+  const [, field, bound] = state[kind].match(/^(.*),([^,]*)$/) ?? [null, state[kind], USUAL[kind]];
+  return { kind, field, bound };
+}
+
+// It stays in the document, with the focus that it may have.
+const box = h("input", {
+  type: "number", onchange: () => {
+    const { kind, field } = askedBy(current());
+    go({ ...filterable(current()), [kind]: `${field},${box.value}` }, { replace: true });
+  },
+});
 
 /** Links from the map to what is alike, and to what lies alone. */
 function singledLinks(state, field) {
@@ -147,36 +194,22 @@ function singledLinks(state, field) {
 
 /** What is said and chosen above a page of near-duplicates or outliers. */
 export function singledOut(page, state, dataset) {
-  const kind = state.near ? "near" : state.far ? "far" : null;
-  if (!kind) return [];
-  const [, field, least] = state[kind].match(/^(.*),([^,]*)$/) ?? [null, state[kind], USUAL[kind]];
+  const asked = askedBy(state);
+  if (!asked) return [];
+  const { kind, field } = asked;
   const { about, copies } = page.comparing ?? {};
   const other = kind === "near" ? "far" : "near";
   const now = { ...filterable(state), near: null, far: null };
-  // What is chosen with stays in the document, with the focus that it may have.
-  const key = `${kind} ${field} ${about?.width}`;
-  if (kept.key !== key) kept = { key, bar: bound(kind, field, about?.width) };
-  kept.bar.show(least, now);
+  Object.assign(box, kind === "near" ? { min: -1, max: 1, step: 0.01 } : { min: 1, max: 10000, step: 1 });
+  if (document.activeElement !== box) box.value = asked.bound;
   return [h("div", { class: "progress singled-out" },
     h("h2", { class: "searched" }, kind === "near" ? "Near-duplicates by " : "Outliers by ", h("code", {}, field)),
-    kept.bar.element,
-    copies?.length ? markCopies(copies, dataset.num_samples) : null,
+    h("label", {}, kind === "far" ? "The farthest" : about?.width === 2 ? "Closeness at least" : "Cosine at least", box),
+    copies?.length ? button(`Mark all but the first of each group: ${number(copies.length)}`, () => mark(copies, true)) : null,
     about?.num_found && !page.filtering ? saving(state) : null,
     h("a", { href: link({ ...now, look: "map", [kind]: state[kind] }) }, "On the map"),
     h("a", { href: link({ ...now, [other]: `${field},${USUAL[other]}` }) }, kind === "near" ? "Outliers" : "Near-duplicates"),
-    h("a", { class: "button", href: link(now), "aria-label": "Show all samples" }, "✕"),
     about ? h("p", { class: "singled-facts" }, comparedFacts(about, dataset)) : null)];
-}
-
-/** A button that marks copies; where they are more than a few of all samples, it asks once more. */
-function markCopies(copies, total) {
-  let asked = 20 * copies.length <= total;
-  const element = button("Mark all but the first of each group", () => {
-    if (asked) mark(copies, true);
-    else element.textContent = `Mark ${number(copies.length)} of ${counted(total, "sample")}?`;
-    asked = true;
-  });
-  return element;
 }
 
 /** 4 samples; 4 of 13 samples, where a filter, a shard or a bound leaves some. */
@@ -190,29 +223,4 @@ function comparedFacts({ kind, num_groups: groups, num_found: found, num_shown: 
     : `${of(shown, found, "sample")}, by the distance to the ${neighbours > 1 ? `${neighbours}th nearest` : "nearest"} other${width > 2 ? ", of vectors of length 1" : ""}`;
   const part = wanted < dataset.num_samples ? `, at even distances, of ${number(dataset.num_samples)}; the others are not searched` : "";
   return [measure, `${counted(compared, "sample")} compared${part}`, ...Object.entries(left).map(([why, count]) => `${counted(count, "sample")} ${why} left out`)].join(" · ");
-}
-
-/** The least likeness of near-duplicates, or how many outliers are shown. */
-function bound(kind, field, width) {
-  const name = width === 2 ? "Closeness" : "Cosine";
-  const value = h("output", {});
-  const input = kind === "near" ? h("input", { type: "range", min: 0, max: STEPS, "aria-label": `${name} at least` })
-    : h("input", { type: "number", min: 1, max: 10000, "aria-label": "How many" });
-  let now = {};
-  const chosen = () => (kind === "near" ? atStep(Number(input.value)) : input.value);
-  const tell = (text) => { if (kind === "near") input.setAttribute("aria-valuetext", value.textContent = text); };
-  input.addEventListener("input", () => tell(chosen()));
-  input.addEventListener("change", () => go({ ...now, [kind]: `${field},${chosen()}` }, { replace: true }));
-  return {
-    element: h("label", {}, kind === "near" ? `${name} at least ` : "The farthest ", input, value),
-    show(text, state) { now = state; tell(text); input.value = kind === "near" ? stepOf(Number(text)) : text; },
-  };
-}
-
-/** Why a tile is shown: how near its nearest neighbour is, or how far its last one. */
-export function noteOf({ singled }, state) {
-  if (!singled) return null;
-  const [, value, other] = singled;
-  const text = String(Number(value.toFixed(5))); // near to 1, the last digits tell
-  return h("span", { class: "singled", title: state.near ? `${text} like sample ${number(other)}` : `${text} from its neighbours, nearest sample ${number(other)}` }, text);
 }

@@ -1,6 +1,6 @@
 // Marked samples: kept by this browser for a dataset, shown as a grid, saved as a selection.
 
-import { button, counted, h } from "./ui.js";
+import { button, counted, h, keep, recall } from "./ui.js";
 import { current, filterable, go } from "./urls.js";
 
 const MOST_COMPARED = 4; // samples side by side
@@ -8,7 +8,6 @@ const MOST = 12_000; // characters of a URL that the server takes in any case
 
 let name = null; // of what is kept
 let total = 0; // samples of the dataset
-let isKept = true; // else marks last until the page is left
 let marks = new Set();
 let last = null; // the sample that was marked last, from which Shift marks a range
 let before = null; // the marks before many were changed at once
@@ -17,7 +16,7 @@ export const tray = h("div", { class: "tray", role: "region", "aria-label": "Mar
 
 /** Read the marks of a dataset: of these very shards or copies, since marks are numbers of their samples. */
 export function openMarks(dataset) {
-  name = `wids-marks ${dataset.identity}`;
+  name = `marks ${dataset.identity}`;
   total = dataset.num_samples;
   read();
   fillTray();
@@ -25,15 +24,11 @@ export function openMarks(dataset) {
 
 /** Take over what the browser keeps, which another tab may have changed. */
 function read() {
-  try {
-    marks = new Set(decode(localStorage.getItem(name) ?? "").filter((index) => index < total));
-  } catch {
-    [marks, isKept] = [new Set(), false];
-  }
+  marks = new Set(decode(recall(name)).filter((index) => index < total));
 }
 
 addEventListener("storage", (event) => {
-  if (name === null || (event.key !== name && event.key !== null)) return;
+  if (name === null || (event.key !== `wids-${name}` && event.key !== null)) return;
   read();
   showAll();
 });
@@ -44,22 +39,18 @@ export function isMarked(index) {
 
 /** Mark samples, or take their marks back. */
 export function mark(indexes, on) {
-  if (isKept) read();
+  read();
   before = indexes.length > 1 ? new Set(marks) : null;
   for (const index of indexes) marks[on ? "add" : "delete"](index);
   last = indexes.at(-1) ?? null;
-  keep();
+  keepAll();
 }
 
 /** Mark a sample, or take its mark back. */
 export const toggle = (index) => mark([index], !isMarked(index));
 
-function keep() {
-  try {
-    localStorage.setItem(name, encode([...marks]));
-  } catch {
-    isKept = false;
-  }
+function keepAll() {
+  keep(name, encode([...marks]));
   showAll();
 }
 
@@ -125,7 +116,7 @@ function fillTray() {
       saved("Save these", "marks"),
       saved("Save all others", "without"),
     ] : [h("span", { class: "muted" }, "too many for a link; filters save more")]),
-    before ? button("Undo", () => { [marks, before] = [before, null]; keep(); }) : "",
+    before ? button("Undo", () => { [marks, before] = [before, null]; keepAll(); }) : "",
     button("Clear", () => mark([...marks], false)));
 }
 

@@ -290,3 +290,23 @@ function placed({ values, form }, chosen, [width, height]) {
   if ((form ?? chosen) === "xyxy") return [a, b, c - a, d - b];
   return (form ?? chosen) === "cxcywh" ? [a - c / 2, b - d / 2, c, d] : [a, b, c, d];
 }
+
+// Small pictures. The server answers at once for one that takes long to draw, and is asked again.
+
+const LATER = [3, 2]; // width and height of the picture that stands for one that is still drawn
+const [FIRST_MILLISECONDS, LONGEST_MILLISECONDS] = [500, 8000]; // between the questions
+
+/** The small picture of a field of a sample. */
+export function thumbnail(sample, field, pixels, properties = {}) {
+  let pause = FIRST_MILLISECONDS;
+  const image = h("img", { src: `${thumb(sample, field, pixels)}&soon=1`, alt: "", loading: "lazy", decoding: "async", ...properties });
+  image.addEventListener("load", () => {
+    if (image.naturalWidth !== LATER[0] || image.naturalHeight !== LATER[1]) return;
+    setTimeout(() => {
+      // Another URL, since a browser need not load the same one twice.
+      if (image.isConnected) image.src = image.src.replace(/soon=(\d+)/, (_, tries) => `soon=${Number(tries) + 1}`);
+    }, pause);
+    pause = Math.min(2 * pause, LONGEST_MILLISECONDS);
+  });
+  return image;
+}

@@ -56,16 +56,20 @@ export function makePlane(canvas, places) {
       context.strokeRect(left - size / 2 - 4, top - size / 2 - 4, size + 8, size + 8);
     }
     if (!shown.outline) return;
-    context.beginPath();
-    for (const [x, y] of shown.outline) context.lineTo(...toScreen(x, y));
-    context.closePath();
+    const outline = pathOf(shown.outline);
     context.globalAlpha = 0.12;
     context.fillStyle = style.color;
-    context.fill();
+    context.fill(outline);
     context.globalAlpha = 1;
     context.setLineDash([6, 4]);
-    context.stroke();
+    context.stroke(outline);
     context.setLineDash([]);
+  }
+  function pathOf(corners) {
+    const path = new Path2D();
+    for (const [x, y] of corners) path.lineTo(...toScreen(x, y));
+    path.closePath();
+    return path;
   }
   function redraw() {
     drawing ||= requestAnimationFrame(draw);
@@ -95,9 +99,9 @@ export function makePlane(canvas, places) {
       return best;
     },
     inside(corners) {
-      const found = [];
-      for (let n = 0; n < count; n += 1) if (holds(corners, places[2 * n], places[2 * n + 1])) found.push(n);
-      return found;
+      const path = pathOf(corners);
+      context.resetTransform();
+      return Array.from({ length: count }, (_, n) => n).filter((n) => context.isPointInPath(path, ...pointAt(n), "evenodd"));
     },
   };
 }
@@ -267,14 +271,4 @@ function fitted(places) {
   };
   const [[left, right], [bottom, top]] = [span(0), span(1)];
   return { x: (left + right) / 2, y: (bottom + top) / 2, size: Math.max(right - left, top - bottom, 1e-30) * 1.12 };
-}
-
-/** Whether a point lies in a polygon, by the even-odd rule. */
-function holds(corners, x, y) {
-  let inside = false;
-  corners.forEach(([x1, y1], place) => {
-    const [x2, y2] = corners[(place + 1) % corners.length];
-    if ((y1 > y) !== (y2 > y) && x < x1 + ((y - y1) / (y2 - y1)) * (x2 - x1)) inside = !inside;
-  });
-  return inside;
 }

@@ -1,9 +1,10 @@
 // One sample: all its fields.
 
+import { copying } from "./facets.js";
 import { card } from "./fields.js";
 import { markButton } from "./marks.js";
 import { countOf } from "./toolbar.js";
-import { announce, button, bytes, counted, h, number, tellWhole } from "./ui.js";
+import { announce, bytes, counted, h, number, tellWhole } from "./ui.js";
 import { ask, follow, gridPart, link, orderPart } from "./urls.js";
 
 // The field one came to see stands first.
@@ -40,14 +41,15 @@ export async function showSample({ view, state, dataset, signal, shown }) {
   let main = null;
   const draw = () => {
     main = mainOf(sample);
-    view.replaceChildren(articleOf(sample, main, state, here, total, byPosition, signal));
+    view.replaceChildren(articleOf(sample, main, state, here, total, byPosition));
   };
   draw();
   awaitLate(sample, signal, (come) => {
     if (main !== mainOf(sample)) return draw();
     // What lies over the main picture comes from other fields.
     if (main) cardIn(view, main).replaceWith(card(sample, main, { main: true }));
-    return replaceCards(view, sample, come.filter((field) => field !== main));
+    for (const field of come) if (field !== main) cardIn(view, field)?.replaceWith(card(sample, field));
+    return undefined;
   });
   shown(sample.key || `Sample ${number(sample.index)}`);
   announce(`Sample ${sample.index}, key ${sample.key}`);
@@ -58,10 +60,10 @@ function mainOf(sample) {
   return sample.fields.find((field) => field.number === sample.picture && field.kind === "image" && !field.error && !field.late);
 }
 
-function articleOf(sample, main, state, here, total, byPosition, signal) {
+function articleOf(sample, main, state, here, total, byPosition) {
   return h("article", { class: main ? "sample lit" : "sample" },
     head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
-    main ? card(sample, main, { main: true }) : null, cardsOf(sample, main, signal));
+    main ? card(sample, main, { main: true }) : null, cardsOf(sample, main));
 }
 
 /** A sample that cannot be read is no dead end: its neighbours are where they always are. */
@@ -71,34 +73,16 @@ function damagedArticle(sample, state, here, total, byPosition) {
     h("section", { class: "failure" }, h("h3", {}, "This sample cannot be read"), h("p", { class: "problem", role: "alert" }, sample.error)));
 }
 
-/** The fields but for the main one, and what brings more of a sample that has very many. */
-function cardsOf(sample, main, signal) {
+/** The fields but for the main one. */
+function cardsOf(sample, main) {
   const fields = sample.fields.filter((field) => field !== main).sort((a, b) => rank(a) - rank(b));
-  const cards = h("div", { class: "cards" }, fields.map((field) => card(sample, field)));
   const left = sample.fields_left_out;
-  if (!left) return cards;
-  const next = sample.fields.at(-1).number + 1;
-  const more = button(counted(left, "more field"), async () => {
-    const rest = await ask("sample", { i: sample.index, from: next }, signal).catch((error) => error);
-    if (rest instanceof Error) {
-      more.after(h("p", { class: "problem", role: "alert" }, rest.message));
-      return;
-    }
-    more.remove();
-    cards.append(cardsOf(rest, null, signal));
-    awaitLate(rest, signal, (come) => replaceCards(cards, rest, come));
-    cards.querySelector(".cards summary")?.focus();
-  });
-  cards.append(more);
-  return cards;
+  return h("div", { class: "cards" }, fields.map((field) => card(sample, field)),
+    left ? h("p", { class: "note" }, `${counted(left, "more field")}; in Python, `, h("code", {}, `dataset[${sample.index}]`), " has them") : null);
 }
 
 function cardIn(view, field) {
   return view.querySelector(`[data-field="${field.number}"]`);
-}
-
-function replaceCards(view, sample, fields) {
-  for (const field of fields) cardIn(view, field)?.replaceWith(card(sample, field));
 }
 
 // The head of the page of a sample: where it lies, what it is called, and its neighbours.
@@ -128,21 +112,7 @@ function head(sample, state, here, total, byPosition) {
     h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
       h("a", { href: link({ ...gridPart(state), at: state.at, view: "dataset", shards: Math.floor(sample.shard / 100) * 100 || null }) }, `shard ${number(sample.shard)}`),
       ", ", h("span", { class: "url" }, sample.url)),
-    copies(sample));
-}
-
-/** Buttons that copy how the sample is called: on the page, in a program, on a disk. */
-function copies(sample) {
-  if (!navigator.clipboard) return null;
-  const texts = [["key", sample.key], [`dataset[${sample.index}]`, `dataset[${sample.index}]`], ["link", location.href], ["shard", sample.url]];
-  return h("p", { class: "copies" }, h("span", { class: "muted" }, "Copy"), texts.map(([name, text]) => {
-    const done = button(name, async () => {
-      await navigator.clipboard.writeText(text);
-      announce(`Copied ${text}`);
-      done.classList.add("done");
-    }, { class: "plain", "aria-label": `Copy ${name}`, title: text });
-    return done;
-  }));
+    copying([["key", sample.key], ["Python", `dataset[${sample.index}]`], ["link", location.href], ["shard", sample.url]]));
 }
 
 /** The page of the grid to go back to: the one that one came from if the sample is on it. */

@@ -1,7 +1,7 @@
 // The order, the condition, and the ways to look at the samples.
 
-import { button, choose, chosen, h } from "./ui.js";
-import { filterable, follow, go, gridPart, link } from "./urls.js";
+import { button, h, isOn, switchOn } from "./ui.js";
+import { current, filterable, follow, go, gridPart, link } from "./urls.js";
 
 // The orders, and which numbers each has, with what they are called and what they are when not given.
 const SEED = ["seed", "seed", 0];
@@ -13,14 +13,8 @@ const ORDERS = {
   chunks: ["Epoch of DistributedChunkedSampler", [...EPOCH, ["chunksize", "chunk size", 1000000]]],
 };
 
-const looks = h("div", { class: "looks", role: "group", "aria-label": "Ways to look at the samples" });
-const SIZES = ["s", "m", "l"];
-const slider = h("input", {
-  type: "range", min: 0, max: 2, "aria-label": "Size of the tiles",
-  onchange: () => go({ ...gridPart(here), at: here.at, look: known.usual === "grid" ? null : "grid", size: slider.value === "1" ? null : SIZES[slider.value] }, { replace: true }),
-});
-const sizes = h("label", { class: "sizes" }, slider);
 let kept = { key: null, bar: null };
+let known = { usual: "grid", offered: ["grid", "list", "table"], vectors: [] }; // as the server says of the dataset
 
 /** The toolbar for a state; the one that is there already, with what is being typed into it. */
 export function toolbar(state, dataset) {
@@ -30,9 +24,7 @@ export function toolbar(state, dataset) {
     kept = { key, bar: make(state, dataset) };
     before?.replaceWith(kept.bar); // now, since what is typed until the answer comes would be lost
   }
-  // The way to another look keeps the page that one is on.
-  kept.at = state.at;
-  fillLooks(state);
+  showLooks(state);
   return kept.bar;
 }
 
@@ -47,10 +39,10 @@ export function markWrong(message, state) {
 
 function make(state, dataset) {
   const facets = button("Facets", () => {
-    choose("facets", chosen("facets") === "on" ? "" : "on");
-    facets.setAttribute("aria-pressed", String(chosen("facets") === "on"));
-    go({ ...gridPart(state), at: kept.at }, { replace: true });
-  }, { "aria-pressed": String(chosen("facets") === "on"), "data-key": "s", title: "Values and their counts (s)" });
+    switchOn("facets", !isOn("facets"));
+    facets.setAttribute("aria-pressed", String(isOn("facets")));
+    go(current(), { replace: true });
+  }, { "aria-pressed": String(isOn("facets")), "data-key": "s", title: "Values and their counts (s)" });
   return h("div", { class: "toolbar" }, facets, orderForm(state), conditionForm(state, dataset), looks, sizes);
 }
 
@@ -101,8 +93,14 @@ const LOOKS = {
 };
 const COUNTS = { s: 120, m: 60, l: 24, list: 24, chat: 24, text: 24, audio: 24, table: 60 }; // samples on a page
 
-let here = {}; // the state that is shown
-let known = { usual: "grid", offered: ["grid", "list", "table"], vectors: [] }; // as the server says of the dataset
+const SIZES = ["s", "m", "l"];
+
+/** Look in another way at the page that one is on. */
+const lookAs = (look, size) => go({ ...gridPart(current()), at: current().at, look: look === known.usual ? null : look, size }, { replace: true });
+const looks = h("div", { class: "looks", role: "group", "aria-label": "Ways to look at the samples" }, Object.entries(LOOKS).map(([name, [text, label]]) => (
+  button(text, () => lookAs(name, null), { "data-look": name, title: label, "aria-label": label }))));
+const slider = h("input", { type: "range", min: 0, max: 2, "aria-label": "Size of the tiles", onchange: () => lookAs("grid", slider.value === "1" ? null : SIZES[slider.value]) });
+const sizes = h("label", { class: "sizes" }, slider);
 
 /** Learn from the server which looks fit the dataset. */
 export function learn(looks) {
@@ -123,22 +121,17 @@ export function countOf(state, look = lookOf(state)) {
   return COUNTS[look === "grid" ? state.size ?? "m" : look] ?? COUNTS.m;
 }
 
-/** Fill the place of the buttons that choose a look; they stay, with the focus on one, if nothing is new. */
-function fillLooks(state) {
-  here = state;
+/** Show which looks there are, and which one it is. */
+function showLooks(state) {
   const now = lookOf(state);
   sizes.hidden = now !== "grid";
   slider.value = SIZES.indexOf(state.size ?? "m");
   slider.setAttribute("aria-valuetext", { s: "small", l: "large" }[state.size] ?? "medium");
-  const key = JSON.stringify([known, now]);
-  if (looks.dataset.drawn === key) return;
-  const focus = [...looks.children].indexOf(document.activeElement);
-  looks.dataset.drawn = key;
   const offered = [...known.offered, now, "count", known.vectors.length ? "map" : ""];
-  looks.replaceChildren(...Object.entries(LOOKS).filter(([name]) => offered.includes(name))
-    .map(([name, [text, label]]) => button(text, () => go({ ...gridPart(here), at: here.at, look: name === known.usual ? null : name, size: null }, { replace: true }),
-      { "aria-pressed": String(name === now), title: label, "aria-label": label })));
-  if (focus >= 0) looks.children[focus]?.focus();
+  for (const each of looks.children) {
+    each.hidden = !offered.includes(each.dataset.look);
+    each.setAttribute("aria-pressed", String(each.dataset.look === now));
+  }
 }
 
 // Completion while one types: columns, operators, frequent values, as the server offers them.

@@ -45,6 +45,11 @@ export function table(label, heads, rows, kind = "scroll") {
     h("tbody", {}, rows)));
 }
 
+/** The sign of a colour in a legend. */
+export function swatch(colour) {
+  return svg("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, svg("rect", { width: 1, height: 1, fill: colour }));
+}
+
 /** Say something to who listens to the page rather than sees it. */
 export function announce(text) {
   document.getElementById("status").textContent = plain(text);
@@ -90,37 +95,32 @@ export function seconds(value) {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")} min`;
 }
 
-// What somebody chose for this browser: whether single keys act, light or dark, whole or filled tiles.
+// What this browser keeps: settings and marks.
 
-const settings = {}; // those of this page, which last until it is left where the browser keeps nothing
+const unkept = {}; // what lasts until the page is left, where the browser keeps nothing
 
-/** What was chosen; "" for what is so at first. */
-export function chosen(name) {
+/** The text that is kept under a name; "" for none. */
+export function recall(name) {
   try {
-    return settings[name] ?? localStorage.getItem(`wids-${name}`) ?? "";
+    return unkept[name] ?? localStorage.getItem(`wids-${name}`) ?? "";
   } catch {
     return "";
   }
 }
 
-export function choose(name, value) {
-  settings[name] = value;
+/** Keep a text under a name. */
+export function keep(name, text) {
   try {
-    localStorage.setItem(`wids-${name}`, value);
+    localStorage.setItem(`wids-${name}`, text);
+    delete unkept[name];
   } catch {
-    // the browser keeps nothing
+    unkept[name] = text;
   }
-  dress();
 }
 
-/** Let pictures fill their tiles or not, and take the colours that were chosen. */
-function dress() {
-  const root = document.documentElement;
-  root.toggleAttribute("data-fill", chosen("fill") === "on");
-  if (["light", "dark"].includes(chosen("theme"))) root.dataset.theme = chosen("theme");
-  else delete root.dataset.theme;
-}
-dress();
+/** Whether somebody switched on single keys, filled tiles or facets. */
+export const isOn = (name) => recall(name) === "on";
+export const switchOn = (name, on) => keep(name, on ? "on" : "");
 
 /** Say that shards had to be fetched whole, and what spares one that; null where none had to. */
 export function tellWhole(count) {

@@ -61,18 +61,10 @@ export function go(state, { replace = false } = {}) {
   arrive(link(state), replace);
 }
 
-/** Call a function whenever the state changes, with how far down the new one is to be shown. */
+/** Call a function whenever the state changes, with whether it is one to be shown from its top. */
 export function onChange(call) {
   listener = call;
-  history.scrollRestoration = "manual";
-  addEventListener("popstate", (event) => call(event.state?.top ?? 0));
-  // Each step of the history keeps how far down it was; written after scrolling, as browsers allow
-  // few changes of the history in a row.
-  let timer = null;
-  addEventListener("scroll", () => {
-    clearTimeout(timer);
-    timer = setTimeout(keepTop, 100);
-  });
+  addEventListener("popstate", () => call(false));
   document.addEventListener("click", (event) => {
     const anchor = event.target.closest("a[href^='?']");
     const plain = event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey);
@@ -80,17 +72,11 @@ export function onChange(call) {
     event.preventDefault();
     arrive(anchor.getAttribute("href"), false);
   });
-  return history.state?.top ?? 0;
-}
-
-function keepTop() {
-  history.replaceState({ top: scrollY }, "");
 }
 
 function arrive(url, replace) {
-  if (!replace) keepTop();
-  history[replace ? "replaceState" : "pushState"]({ top: 0 }, "", url);
-  listener(replace ? scrollY : 0);
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  listener(!replace);
 }
 
 // Questions to the server. Only GET, only JSON.
