@@ -16,11 +16,11 @@ from helpers.server import ShardServer
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.fetching.requestturns import RequestTurns
+from wids.fetching.transport import RequestTurns
 
 TAKE_TURNS = """
 import json
-from wids.fetching.requestturns import RequestTurns
+from wids.fetching.transport import RequestTurns
 turns = RequestTurns("http://host", 0.5)
 print(json.dumps([turns.take() for _ in range(50)]))
 """

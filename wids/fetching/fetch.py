@@ -20,7 +20,6 @@ from wids.fetching.hub import HubSource
 from wids.fetching.localfile import MAX_DOCUMENT_NBYTES, read_local
 from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
 from wids.fetching.pipe import PipeSource
-from wids.fetching.requestturns import RequestTurns
 from wids.fetching.responses import (
     OneVersion,
     check_range,
@@ -37,6 +36,7 @@ from wids.fetching.transport import (
     Lister,
     Listing,
     RangesNotServedError,
+    RequestTurns,
     ServerBusyError,
     Sink,
     Source,

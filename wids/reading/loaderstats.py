@@ -43,9 +43,6 @@ Result = TypeVar("Result")
 
 _IN_THREADS: tuple[Stage, ...] = ("storage", "decode", "read", "collate", "convert")
 _IN_LOOP: tuple[Stage, ...] = ("draw", "wait", "use")
-# Asking for the processor time of a thread is a system call of a microsecond, as long as a part
-# that reads a small field; such parts count as spent on a processor.
-_BRIEF_SECONDS = 2e-5
 _PAGE_NBYTES = 4096
 
 
@@ -56,18 +53,10 @@ class StageTime:
     Attributes:
         times: How often it ran.
         seconds: How long.
-        cpu_seconds: How long on a processor; the rest was spent waiting: for storage, for another
-            thread, or for Python's lock.
     """
 
     times: int = 0
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-    @property
-    def idle_seconds(self) -> float:
-        """Seconds that were spent waiting."""
-        return self.seconds - self.cpu_seconds
 
 
 class LoaderStats:
@@ -100,18 +89,16 @@ class LoaderStats:
             _CLOCK.reset(token)
             clock.stop()
 
-    def add_time(self, stage: Stage, seconds: float, cpu_seconds: float) -> None:
+    def add_time(self, stage: Stage, seconds: float) -> None:
         """Count one run of a stage in this thread.
 
         Args:
             stage: The stage.
             seconds: How long it took.
-            cpu_seconds: How long of it the thread was on a processor.
         """
         total = self.of_thread(stage)
         total.times += 1
         total.seconds += seconds
-        total.cpu_seconds += cpu_seconds
 
     def of_thread(self, stage: Stage) -> StageTime:
         """Return the counter of a stage in the calling thread."""
@@ -132,11 +119,7 @@ class LoaderStats:
                 or "convert" (to tensors, pinned memory or a device). Nothing is counted twice.
         """
         totals = [total for (_, name), total in self._times.copy().items() if name == stage]
-        return StageTime(
-            sum(each.times for each in totals),
-            sum(each.seconds for each in totals),
-            sum(each.cpu_seconds for each in totals),
-        )
+        return StageTime(sum(each.times for each in totals), sum(each.seconds for each in totals))
 
     @property
     def num_batches(self) -> int:
@@ -172,12 +155,8 @@ class LoaderStats:
 
     def __str__(self) -> str:
         loop = "; ".join(f"{name} {self.stage(name).seconds:.1f} s" for name in _IN_LOOP)
-        parts = []
-        for name in _IN_THREADS:
-            spent = self.stage(name)
-            if spent.times:
-                on_cpu = f" ({spent.cpu_seconds:.1f} s on a processor)"
-                parts.append(f"{name} {spent.seconds:.1f} s{on_cpu}")
+        spent = {name: self.stage(name) for name in _IN_THREADS}
+        parts = [f"{name} {each.seconds:.1f} s" for name, each in spent.items() if each.times]
         return (
             f"loop: {self.num_batches:,} batches; {loop}\n"
             f"{self._num_threads} threads: {'; '.join(parts) or 'nothing yet'}\n"
@@ -203,34 +182,26 @@ class _BatchClock:
         stage: What the time counts for that is in no part.
     """
 
-    __slots__ = ("_cpu_since", "_since", "_spent", "_stage", "_stats")
+    __slots__ = ("_since", "_spent", "_stage", "_stats")
 
     def __init__(self, stats: LoaderStats, stage: Stage) -> None:
         self._stats = stats
         self._stage = stage
-        self._spent: dict[Stage, list[float]] = {}  # seconds, and those on a processor
-        self._cpu_since = time.thread_time()
+        self._spent: dict[Stage, float] = {}  # seconds
         self._since = time.perf_counter()
 
     def enter(self, stage: Stage) -> Stage:
         """Switch to another stage; return the previous one."""
         now, before = time.perf_counter(), self._stage
-        seconds = cpu_seconds = now - self._since
-        if seconds >= _BRIEF_SECONDS:
-            cpu_seconds = time.thread_time() - self._cpu_since
-        # Where a brief part did wait, the next longer one makes up for it: the sum is right.
-        self._cpu_since += cpu_seconds
-        spent = self._spent.setdefault(before, [0.0, 0.0])
-        spent[0] += seconds
-        spent[1] += cpu_seconds
+        self._spent[before] = self._spent.get(before, 0.0) + now - self._since
         self._since, self._stage = now, stage
         return before
 
     def stop(self) -> None:
         """End the batch: add what it took to the statistics."""
         self.enter(self._stage)
-        for stage, (seconds, cpu_seconds) in self._spent.items():
-            self._stats.add_time(stage, seconds, max(0.0, cpu_seconds))
+        for stage, seconds in self._spent.items():
+            self._stats.add_time(stage, seconds)
 
 
 _NOT_COUNTED = nullcontext()
@@ -351,7 +322,7 @@ class LoopClock:
 
     def __init__(self, stats: LoaderStats) -> None:
         self._stats = stats
-        self._returned: tuple[float, float] | None = None
+        self._returned: float | None = None
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -360,16 +331,15 @@ class LoopClock:
         The indexes that are drawn in it count as drawing only.
         """
         stats = self._stats
-        began, cpu_began = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
         if self._returned is not None:
-            stats.add_time("use", began - self._returned[0], cpu_began - self._returned[1])
+            stats.add_time("use", began - self._returned)
         drawn = stats.of_thread("draw")
-        before = drawn.seconds, drawn.cpu_seconds
+        before = drawn.seconds
         try:
             yield
         except BaseException:
             self._returned = None
             raise
-        self._returned = ended, cpu_ended = time.perf_counter(), time.thread_time()
-        seconds, cpu_seconds = drawn.seconds - before[0], drawn.cpu_seconds - before[1]
-        stats.add_time("wait", ended - began - seconds, cpu_ended - cpu_began - cpu_seconds)
+        self._returned = ended = time.perf_counter()
+        stats.add_time("wait", ended - began - (drawn.seconds - before))

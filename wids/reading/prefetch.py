@@ -30,7 +30,7 @@ from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.reading.loaderstats import counted_as
-from wids.reading.rangeshard import HeldSample, RangeShard
+from wids.reading.rangeshard import RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -79,7 +79,7 @@ class _Span:
     """Byte range of a sample that has memory.
 
     Attributes:
-        shard, held: The shard and the sample; not a `_Sample`, which would be a reference cycle.
+        shard, located: The shard and the sample; not a `_Sample`, which would be a reference cycle.
         slot: Number of the span in the sample.
         need: Number of the first batch that needs it.
         taken: Whether it was requested.
@@ -87,11 +87,11 @@ class _Span:
         error: The error of its request.
     """
 
-    __slots__ = ("ended", "error", "held", "need", "shard", "slot", "start", "stop", "taken")
+    __slots__ = ("ended", "error", "located", "need", "shard", "slot", "start", "stop", "taken")
 
-    def __init__(self, shard: RangeShard, held: HeldSample, slot: int, need: int) -> None:
-        self.shard, self.held, self.slot, self.need = shard, held, slot, need
-        self.start, self.stop = held.located.spans[slot]
+    def __init__(self, shard: RangeShard, located: LocatedSample, slot: int, need: int) -> None:
+        self.shard, self.located, self.slot, self.need = shard, located, slot, need
+        self.start, self.stop = located.spans[slot]
         self.taken = self.ended = False
         self.error: Exception | None = None
 
@@ -99,11 +99,11 @@ class _Span:
 class _Sample:
     """A sample that batches need: its spans, and how many times it is needed."""
 
-    __slots__ = ("held", "shard", "spans", "users")
+    __slots__ = ("located", "shard", "spans", "users")
 
     def __init__(self, shard: RangeShard, located: LocatedSample, need: int) -> None:
-        self.shard, self.held, self.users = shard, HeldSample(located), 0
-        self.spans = [_Span(shard, self.held, slot, need) for slot in range(len(located.spans))]
+        self.shard, self.located, self.users = shard, located, 0
+        self.spans = [_Span(shard, located, slot, need) for slot in range(len(located.spans))]
 
 
 class _Part:
@@ -240,10 +240,10 @@ class Prefetch:
                 sample.users -= 1
                 if sample.users:
                     continue
-                self._held_nbytes -= sample.held.located.nbytes
-                del self._samples[sample.shard, sample.held.located.local_index]
+                self._held_nbytes -= sample.located.nbytes
+                del self._samples[sample.shard, sample.located.local_index]
                 samples = sample.shard.prefetched.get(self._key, {})
-                samples.pop(sample.held.located.local_index, None)
+                samples.pop(sample.located.local_index, None)
                 if not samples:
                     sample.shard.prefetched.pop(self._key, None)
                 near = self._near.get(sample.shard, [])
@@ -368,7 +368,7 @@ class Prefetch:
         sample = self._samples.get(key)
         if sample is None:
             sample = self._samples[key] = _Sample(shard, located, need)
-            shard.prefetched.setdefault(self._key, {})[located.local_index] = sample.held
+            shard.prefetched.setdefault(self._key, {})[located.local_index] = located
             self._held_nbytes += located.nbytes
             for span in sample.spans:
                 insort(self._near.setdefault(shard, []), span, key=_BY_OFFSET)
@@ -404,7 +404,7 @@ class Prefetch:
                     view = data[span.start - start : span.stop - start]
                     # Copied, so that the memory of each span is free when that is released.
                     view = view if len(spans) == 1 else memoryview(bytes(view))
-                    span.held.blocks[span.slot] = view
+                    span.located.blocks[span.slot] = view
                 # Without ranges, a shard is fetched where it is read. The file may be shorter than
                 # another span of the request, and what came along may come by another try: such
                 # spans are requested where they are read, too.

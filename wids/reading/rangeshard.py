@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
-    "HeldSample",
     "LocatedSample",
     "RangeShard",
     "read_groups",
@@ -39,7 +38,7 @@ MOST_SHARDS_AT_ONCE = 8
 
 
 class LocatedSample:
-    """Where some fields of a sample, and the headers that prove them, lie in a shard.
+    """Some fields of a sample, and the headers that prove them: where they lie, and their bytes.
 
     Args:
         local_index: Its index in the shard.
@@ -50,9 +49,10 @@ class LocatedSample:
         spans: Byte ranges of the pieces. Pieces that at most padding separates share one.
         starts: Number of the span of each piece, and where it begins in that span.
         nbytes: Bytes of the spans.
+        blocks: The bytes of each span; None before they come.
     """
 
-    __slots__ = ("local_index", "nbytes", "pieces", "spans", "starts")
+    __slots__ = ("blocks", "local_index", "nbytes", "pieces", "spans", "starts")
 
     def __init__(self, local_index: int, pieces: list[Piece]) -> None:
         self.local_index, self.pieces = local_index, pieces
@@ -69,21 +69,7 @@ class LocatedSample:
                 self.spans.append((start, stop))
             self.starts[number] = (len(self.spans) - 1, piece.start - start)
         self.nbytes = sum(stop - start for start, stop in self.spans)
-
-
-class HeldSample:
-    """A sample that was, or will be, fetched before it is read.
-
-    Attributes:
-        located: Where it lies.
-        blocks: The bytes of each of its spans; None before they come.
-    """
-
-    __slots__ = ("blocks", "located")
-
-    def __init__(self, located: LocatedSample) -> None:
-        self.located = located
-        self.blocks: list[memoryview | None] = [None] * len(located.spans)
+        self.blocks: list[bytes | memoryview | None] = [None] * len(self.spans)
 
 
 class RangeShard(ReadableShard):
@@ -144,7 +130,7 @@ class RangeShard(ReadableShard):
         self._changed = False
         self.index = index
         self.file_version = OneVersion(index.source.nbytes)
-        self.prefetched: dict[tuple[object, frozenset[str] | None], dict[int, HeldSample]] = {}
+        self.prefetched: dict[tuple[object, frozenset[str] | None], dict[int, LocatedSample]] = {}
         self._proof = FieldProof(url, index)
         # Samples whose headers match the index, and fields, by local index and extension, whose
         # own headers do.
@@ -198,11 +184,9 @@ class RangeShard(ReadableShard):
                 for local_index, each in zip(local_indexes, held, strict=True)
                 if each is None
             ]
-            fetched = iter(self._fetched(missing))
-            there = [
-                next(fetched) if each is None else (each.located, each.blocks) for each in held
-            ]
-            return [self._sample(located, blocks, copy=copy) for located, blocks in there]
+            self._fetch(missing)
+            fetched = iter(missing)
+            return [self._sample(each or next(fetched), copy=copy) for each in held]
 
         return self._read(read, lambda whole: whole.read_many(local_indexes, fields, copy=copy))
 
@@ -212,10 +196,10 @@ class RangeShard(ReadableShard):
 
     def _held(
         self, local_indexes: Sequence[int], fields: Collection[str] | None
-    ) -> list[HeldSample | None]:
+    ) -> list[LocatedSample | None]:
         """Return the prefetched samples among some that are wanted; None for others."""
         key = None if fields is None else frozenset(fields)
-        found: list[HeldSample | None] = [None] * len(local_indexes)
+        found: list[LocatedSample | None] = [None] * len(local_indexes)
         for (_, names), samples in list(self.prefetched.items()):
             if names != key:
                 continue
@@ -255,8 +239,8 @@ class RangeShard(ReadableShard):
 
         def read() -> list[bytes | memoryview | None]:
             located = [self._located(each, (extension,), nbytes) for each in local_indexes]
-            samples = [self._sample(*each, copy=False) for each in self._fetched(located)]
-            return [sample.get(extension) for sample in samples]
+            self._fetch(located)
+            return [self._sample(each, copy=False).get(extension) for each in located]
 
         return self._read(read, lambda whole: whole.read_heads(local_indexes, extension, nbytes))
 
@@ -380,10 +364,10 @@ class RangeShard(ReadableShard):
             ]
         return LocatedSample(local_index, pieces)
 
-    def _fetched(self, located: list[LocatedSample]) -> list[tuple[LocatedSample, list[bytes]]]:
-        """Fetch samples; return each with the bytes of its spans."""
+    def _fetch(self, located: list[LocatedSample]) -> None:
+        """Fetch the blocks of samples."""
         if not located:
-            return []
+            return
         if not (self._served or any(each.pieces for each in located)):
             self._prove_first()  # otherwise keys without fields would be unchecked
         spans = [span for each in located for span in each.spans]
@@ -391,14 +375,13 @@ class RangeShard(ReadableShard):
         self.nbytes_read += sum(
             piece.stop - piece.offset for each in located for piece in each.pieces if piece.kept
         )
-        return [(each, list(islice(blocks, len(each.spans)))) for each in located]
+        for each in located:
+            each.blocks = list(islice(blocks, len(each.spans)))
 
-    def _sample(
-        self, located: LocatedSample, blocks: Sequence[bytes | memoryview | None], *, copy: bool
-    ) -> dict[str, Any]:
-        """Check the headers in the spans of a sample, and return the sample."""
+    def _sample(self, located: LocatedSample, *, copy: bool) -> dict[str, Any]:
+        """Check the headers in the blocks of a sample, and return the sample."""
         sample: dict[str, Any] = {"__key__": self.index.key(located.local_index)}
-        views = [memoryview(block or b"") for block in blocks]
+        views = [memoryview(block or b"") for block in located.blocks]
         for piece, (number, begin) in zip(located.pieces, located.starts, strict=True):
             view, data_begin = views[number], begin + piece.offset - piece.start
             self._proof.check(piece, bytes(view[begin:data_begin]))
