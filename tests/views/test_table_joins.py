@@ -858,3 +858,20 @@ def test_times_of_numpy_in_a_list_are_those_of_python(dataset: Dataset) -> None:
     days = [np.datetime64("2020-01-01", unit) for unit in ("D", "ns", "s")] * 4
     found = dataset.join({"key": KEYS, "day": days}).column(".day")
     assert {str(each)[:10] for each in found} == {"2020-01-01"}
+
+
+def test_a_column_has_values_of_one_type(dataset: Dataset) -> None:
+    """Of rows that are dicts each has all keys, as in a data frame; mixed values are refused."""
+    found = dataset.join({"key": KEYS[:2], "o": [{"a": 1}, {"b": 2}]}, missing="drop")
+    assert [sample[".o"] for sample in found] == [{"a": 1, "b": None}, {"a": None, "b": 2}]
+    for mixed in ([1, "a"], [2**70, 1], [1 + 2j, 1]):
+        with pytest.raises(ValueError, match=r"a dict cannot be joined: .*of one type each"):
+            dataset.join({"key": KEYS[:2], "o": mixed})
+    masks = np.arange(COUNT * 6).reshape(COUNT, 2, 3) % 2 == 0
+    joined = dataset.join({"key": KEYS, "mask": masks, "half": masks[:, 0].astype(np.float16)})
+    assert joined.gather([3, 1], ".mask").tolist() == masks[[3, 1]].tolist()
+    assert joined[2][".half"].dtype == np.float16
+    copy = pickle.loads(pickle.dumps(joined))
+    assert copy[5][".mask"].dtype == np.bool_
+    (row,) = copy.sql("select mask, half from samples where index = 3").arrow().to_pylist()
+    assert row == {"mask": masks[3].ravel().tolist(), "half": masks[3, 0].tolist()}

@@ -69,7 +69,8 @@ def reshard(
     others. Warns of shards with higher numbers that an earlier run has left.
 
     A sample of a join gets the fields of both sides. Each column of a joined table becomes a field
-    of its own, as in the join, as text or JSON; `columns_as` puts all but those of bytes into one.
+    of its own, as in the join, as text or JSON; `columns_as` puts them into one, but for bytes and
+    arrays.
 
     Args:
         dataset: Dataset, view, join or concatenation with the samples. Only its `fields` are

@@ -28,7 +28,7 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Rows", "WrittenRows", "shared_file"]
+__all__ = ["Rows", "WrittenRows", "shared_path"]
 
 Integers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -408,18 +408,18 @@ class Rows:
         written = WrittenRows()
         about = written.add(self)
         if self._path is None:  # other processes map the arrays, and this one, too
-            self._path = shared_file(self, "wids-indexes-", None, written.arrays)
+            self._path = shared_path(self, "wids-indexes-")
+            write_arrays(self._path, None, written.arrays)
             self.arrays = _mapped(str(self._path), about).arrays
             self.at, self._many = _FORMS[self.kind](self.arrays)
         return _mapped, (str(self._path), about)
 
 
-def shared_file(owner: Any, prefix: str, about: Any, arrays: Mapping[str, Any]) -> Path:
-    """Write arrays to a file for other processes, which lasts as long as its owner."""
+def shared_path(owner: Any, prefix: str) -> Path:
+    """Return the path of a new file for other processes, which lasts as long as its owner."""
     handle, name = tempfile.mkstemp(prefix=prefix)
     os.close(handle)
     weakref.finalize(owner, _remove, Path(name), os.getpid())
-    write_arrays(Path(name), about, arrays)
     return Path(name)
 
 

@@ -1,12 +1,11 @@
 """Opening of tables: files, also at URLs and beside shards, data frames, and columns in memory.
 
 Arrow's readers trust a file: they allocate what it states, and read at any offset in it. So what a
-file unpacks to is added up first, from the headers of all pages of a Parquet file and from the
-sizes that stand before each compressed buffer of an Arrow file; and every array is validated before
-a value of it is touched.
+file unpacks to is added up first, as the metadata of a Parquet file and the sizes before each
+compressed buffer of an Arrow file state it; and every array is validated before a value of it is
+touched.
 
 Sources:
-    parquet-format, README.md and parquet.thrift; Thrift, compact protocol specification.
     Arrow columnar format, IPC; FlatBuffers, internals.
 """
 
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 import os
 import re
 import struct
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.base.decompression import allowed_nbytes
-from wids.base.files import map_file
 from wids.base.optional import load
 from wids.base.strictcsv import strict_rows
 from wids.base.threads import DaemonThreadPool
@@ -44,9 +43,8 @@ from wids.base.urls import (
 from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.transport import AbsentError
-from wids.reading.ragged import RaggedText, pack
 from wids.specs.locations import folder_of, join
-from wids.views.tables import Column, FileStamp, Origin, Table, stamp_of
+from wids.views.tables import FileStamp, Origin, Table, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,21 +94,15 @@ def open_table(
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
-    if isinstance(source, Mapping):
-        columns = {str(name): Column([_piece_of(each)]) for name, each in source.items()}
-        table = Table.of(columns)
-        table.only(table.names)  # which checks that their lengths agree
-        table.in_order = in_order
-        return table
-    frame = _arrow_of_frame(source)
+    whole = _arrow_of(source)
 
-    def read(names: Sequence[str]) -> dict[str, Column]:
-        batches = frame.select(names).to_batches()
-        for batch in batches:
-            _checked_nbytes(batch, "the table")
-        return _columns(map(_plain_batch, batches), names)
+    def read(names: Sequence[str]) -> Any:
+        wanted = whole.select(names)
+        for batch in wanted.to_batches():
+            _check_offsets(batch, "the table")
+        return _together(map(_plain, wanted.to_batches()), wanted)
 
-    return Table(frame.column_names, read)
+    return Table(whole.column_names, read, in_order=in_order)
 
 
 def _in_file(
@@ -165,24 +157,20 @@ class _File(NamedTuple):
     cache: ShardCache | None
 
     def table(
-        self,
-        names: list[str],
-        columns: Callable[[Sequence[str]], Mapping[str, Column]],
-        *,
-        in_order: bool = False,
+        self, names: list[str], columns: Callable[[Sequence[str]], Any], *, in_order: bool = False
     ) -> Table:
         """Return the table in the file.
 
         Args:
             names: Names of its columns.
-            columns: Function that reads some of them.
+            columns: Function that reads some of them, as a table of pyarrow.
             in_order: Whether its rows are in the order of the samples.
         """
         if not names or len(set(names)) < len(names):
             raise ValueError(f"{self.title}: expected columns with distinct names, got {names}")
         location, stamp, *_ = self.origin
 
-        def read(wanted: Sequence[str]) -> Mapping[str, Column]:
+        def read(wanted: Sequence[str]) -> Any:
             _fetched(location, self.cache)  # it may have been evicted
             return columns(wanted)
 
@@ -190,7 +178,7 @@ class _File(NamedTuple):
         return Table(names, read, self.origin, in_order=in_order, reopen=reopen)
 
     def plain(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield the checked batches of the file, as `_plain_batch` makes them.
+        """Yield the checked batches of the file, as `_plain` makes them.
 
         Raises:
             SpecError: They are damaged, or take more memory than is allowed.
@@ -198,9 +186,11 @@ class _File(NamedTuple):
         total = 0
         try:
             for batch in batches:
-                total += _checked_nbytes(batch, self.title)
+                _check_offsets(batch, self.title)
+                # A row counts a byte, as it may take none.
+                total += batch.num_rows + sum(map(_decoded_nbytes, batch.columns))
                 self.check_size(total)
-                yield _plain_batch(batch)
+                yield _plain(batch)
         except (load("pyarrow", "parquet").ArrowException, OSError) as error:
             raise self.damaged(error) from error
 
@@ -220,43 +210,43 @@ class _File(NamedTuple):
         return SpecError(f"{self.title}: is no table in a {kind} file, or is damaged: {error}")
 
 
-def _checked_nbytes(batch: Any, title: str) -> int:
-    """Return the size of a batch without dictionaries, after checking every offset in it.
+def _check_offsets(batch: Any, title: str) -> None:
+    """Raise SpecError if an offset lies outside of its buffer, or a text is not UTF-8.
 
     Arrow itself trusts them: a cast, a slice or `nbytes` of a damaged array reads memory outside
     of its buffers. Thus this comes before all else.
-
-    Raises:
-        SpecError: One lies outside of its buffer, or a text is not UTF-8.
     """
-    arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
-    total = batch.num_rows  # rows of some types take no bytes
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         try:
             array.validate(full=True)
-        except arrow.ArrowException as error:
+        except load("pyarrow", "parquet").ArrowException as error:
             raise SpecError(f"{title}: column {name!r} is damaged: {error}") from error
-        if not arrow.types.is_dictionary(array.type):
-            total += array.nbytes
-            continue
-        values = _plain_array(array.dictionary)
-        try:
-            lengths = compute.binary_length(values).cast("int64").take(array.indices)
-            total += compute.sum(lengths).as_py() or 0
-        except arrow.ArrowNotImplementedError:  # no texts
-            total += len(array) * max(1, values.nbytes // max(1, len(values)))
-    return int(total)
 
 
-def _plain_batch(batch: Any) -> Any:
+def _plain(batch: Any) -> Any:
+    """Return a batch with values in place of dictionaries, and texts in place of views."""
     arrays = list(map(_plain_array, batch.columns))
     return load("pyarrow", "parquet").record_batch(arrays, names=batch.schema.names)
 
 
+def _decoded_nbytes(array: Any) -> int:
+    """Return the bytes that an array takes without dictionaries, also in lists and structs."""
+    types, compute = load("pyarrow", "parquet").types, load("pyarrow.compute", "parquet")
+    if types.is_nested(array.type):
+        parts = array.flatten()
+        return sum(map(_decoded_nbytes, parts if isinstance(parts, list) else [parts]))
+    if not types.is_dictionary(array.type):
+        return int(array.nbytes)
+    values = _plain_array(array.dictionary)
+    kind = str(values.type)
+    if kind.removeprefix("large_") in {"string", "binary"}:
+        lengths = compute.binary_length(values).cast("int64").take(array.indices)
+        return int(compute.sum(lengths).as_py() or 0)
+    return len(array) * max(1, int(values.nbytes) // max(1, len(values)))
+
+
 def _plain_array(array: Any) -> Any:
-    """Return a valid array with the values of its dictionary, and texts in place of views."""
-    types = load("pyarrow", "parquet").types
-    if types.is_dictionary(array.type):
+    if load("pyarrow", "parquet").types.is_dictionary(array.type):
         values = _plain_array(array.dictionary)
         return type(array).from_arrays(array.indices, values).dictionary_decode()
     kind = str(array.type)
@@ -265,140 +255,59 @@ def _plain_array(array: Any) -> Any:
     return array
 
 
-def _columns(batches: Iterable[Any], names: Sequence[str]) -> dict[str, Column]:
+def _together(batches: Iterable[Any], table: Any) -> Any:
+    """Return batches as one table; of none, the columns of another one without rows."""
     held = list(batches)
-    return {name: Column([batch.column(name) for batch in held]) for name in names}
+    return load("pyarrow", "parquet").Table.from_batches(held) if held else table.slice(0, 0)
 
 
 # Parquet.
 
 
 def _open_parquet(file: _File) -> Table:
-    parquet, arrow = load("pyarrow.parquet", "parquet"), load("pyarrow", "parquet")
-    try:
-        names = parquet.read_schema(file.path).names
-    except (arrow.ArrowException, OSError) as error:
-        raise file.damaged(error) from error
+    arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
 
-    def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
+    def columns(wanted: Sequence[str]) -> Any:
         try:
-            opened = parquet.ParquetFile(file.path)
-            widest = _checked_width(file, opened, wanted)
+            nbytes, num_rows, coded = _facts_of_parquet(file.path, wanted)
+            file.check_size(nbytes)
+            with parquet.ParquetFile(file.path, read_dictionary=coded) as opened:
+                batches = opened.iter_batches(num_rows, columns=list(wanted))
+                nothing = opened.schema_arrow.empty_table().select(wanted)
+                return _together(file.plain(batches), nothing)
         except SpecError:
             raise
         except (arrow.ArrowException, OSError, ValueError) as error:
             raise file.damaged(error) from error
-        num_rows = min(max(1, _BATCH_NBYTES // max(1, widest)), 1 << 20)
-        return _columns(file.plain(opened.iter_batches(num_rows, columns=list(wanted))), wanted)
 
-    return file.table(names, columns)
+    try:
+        return file.table(parquet.read_schema(file.path).names, columns)
+    except (arrow.ArrowException, OSError) as error:
+        raise file.damaged(error) from error
 
 
-def _checked_width(file: _File, opened: Any, names: Sequence[str]) -> int:
-    """Return a bound of what a row of a Parquet file takes, after checking what columns unpack to.
+def _facts_of_parquet(path: Path, names: Sequence[str]) -> tuple[int, int, list[str]]:
+    """Return what columns of a Parquet file unpack to, how many rows to read at a time, and texts.
 
-    The file may state other sizes than its pages have, so the headers of these are added up.
-
-    Raises:
-        SpecError: They unpack to more than is allowed.
+    The texts are read as dictionaries, since one value may stand for many rows: the bytes that they
+    take are counted before the rows are made. Where that cannot be, fewer rows are read at a time.
     """
-    metadata = opened.metadata
-    total = widest = 0
-    with file.path.open("rb") as stream:
-        data = map_file(stream.fileno())
+    metadata = load("pyarrow.parquet", "parquet").read_metadata(path)
+    nbytes, widest = 0, 1
+    coded: dict[str, bool] = {}
     for group, number in product(range(metadata.num_row_groups), range(metadata.num_columns)):
         chunk, column = metadata.row_group(group).column(number), metadata.schema.column(number)
         name = chunk.path_in_schema
-        if not metadata.row_group(group).num_rows:  # of which no page is read
-            continue
         if not any(f"{name}.".startswith(f"{each}.") for each in names):
             continue
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-            start = chunk.dictionary_page_offset
-        pages = list(_page_sizes(data, start, start + chunk.total_compressed_size))
-        total += max(sum(pages), chunk.num_values)
-        file.check_size(total)
-        # One value of a dictionary may stand for many rows, and a text begin as that before it.
-        longest = sum(pages) // max(1, chunk.num_values)
-        if "DELTA_BYTE_ARRAY" in chunk.encodings:
-            longest = sum(pages)
-        elif chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
-            longest = column.length
-        elif chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page and pages:
-            longest = max(longest, _longest_value(file, group, name, pages[0]))
-        if name not in names:  # a row may have many values
-            file.check_size(longest * chunk.num_values)
-        widest = max(widest, longest)
-    return widest
-
-
-def _longest_value(file: _File, group: int, name: str, page_nbytes: int) -> int:
-    """Return a bound of the size of the values in the dictionary of a column chunk."""
-    parquet, compute = load("pyarrow.parquet", "parquet"), load("pyarrow.compute", "parquet")
-    reader = parquet.ParquetFile(file.path, read_dictionary=[name])
-    for batch in reader.iter_batches(1024, row_groups=[group], columns=[name]):
-        array = batch.column(0)
-        while not hasattr(array, "dictionary"):  # inside of a list or a struct
-            array = array.flatten()
-            array = array[0] if isinstance(array, list) else array
-        if len(array):
-            break
-    else:
-        return 0
-    lengths = compute.binary_length(array.dictionary)
-    # In the dictionary's page four bytes stand before each; else this is another dictionary.
-    is_whole = (compute.sum(lengths).as_py() or 0) + 4 * len(lengths) == page_nbytes
-    return int(compute.max(lengths).as_py() or 0) if is_whole else page_nbytes
-
-
-def _page_sizes(data: memoryview, start: int, stop: int) -> Iterator[int]:
-    """Yield the uncompressed size of each page of a column chunk of a Parquet file.
-
-    Raises:
-        ValueError: A page header is malformed.
-    """
-    try:
-        while start < stop:
-            fields, start = _thrift_struct(data, start)
-            yield max(0, fields[2])
-            start += max(0, fields[3])
-    except (IndexError, KeyError, RecursionError) as error:
-        raise ValueError(f"malformed page header: {error!r}") from None
-
-
-def _thrift_struct(data: memoryview, at: int) -> tuple[dict[int, int], int]:
-    """Return the integers of a struct in Thrift's compact protocol by field, and its end."""
-    fields: dict[int, int] = {}
-    number = 0
-    while head := data[at]:
-        at, kind = at + 1, head & 15
-        number += head >> 4
-        if not head >> 4:
-            number, at = _varint(data, at)
-            number = number >> 1 ^ -(number & 1)
-        if 4 <= kind <= 6:
-            value, at = _varint(data, at)
-            fields[number] = value >> 1 ^ -(value & 1)
-        elif kind == 8:  # bytes
-            length, at = _varint(data, at)
-            at += length
-        elif kind == 12:
-            at = _thrift_struct(data, at)[1]
-        else:  # truth values, which stand in the head; a byte; a double. Headers have no lists.
-            at += {1: 0, 2: 0, 3: 1, 7: 8}[kind]
-    return fields, at + 1
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise IndexError("a number of more than 64 bits")
+        nbytes += max(chunk.total_uncompressed_size, chunk.num_values)
+        kind, is_delta = chunk.physical_type, any("DELTA" in each for each in chunk.encodings)
+        if kind == "FIXED_LEN_BYTE_ARRAY":
+            widest = max(widest, column.length)
+        elif kind == "BYTE_ARRAY" and is_delta:  # a text may begin as that before it
+            widest = max(widest, chunk.total_uncompressed_size)
+        coded[name] = coded.get(name, True) and kind == "BYTE_ARRAY" and not is_delta
+    return nbytes, min(max(1, _BATCH_NBYTES // widest), 1 << 20), [n for n in coded if coded[n]]
 
 
 # Arrow.
@@ -415,13 +324,9 @@ def _open_arrow(file: _File) -> Table:
     except (arrow.ArrowException, OSError, struct.error, IndexError) as error:
         raise file.damaged(error) from error
 
-    def columns(names: Sequence[str]) -> Mapping[str, Column]:
-        try:
-            table = _arrow_stream(file.path, [schema.get_field_index(each) for each in names])
-            batches = table.read_all().to_batches()
-        except (arrow.ArrowException, OSError) as error:
-            raise file.damaged(error) from error
-        return _columns(file.plain(batches), names)
+    def columns(names: Sequence[str]) -> Any:
+        batches = _arrow_stream(file.path, [schema.get_field_index(each) for each in names])
+        return _together(file.plain(batches), schema.empty_table().select(names))
 
     return file.table(schema.names, columns)
 
@@ -484,10 +389,7 @@ def _open_csv(file: _File) -> Table:
     with file.path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
         names = next(csv.reader(stream, delimiter=delimiter), [])
 
-    def columns(wanted: Sequence[str]) -> Mapping[str, Column]:
-        return _columns(file.plain(_parsed_csv(file, delimiter, wanted).to_batches()), wanted)
-
-    return file.table(names, columns)
+    return file.table(names, lambda wanted: _parsed_csv(file, delimiter, wanted))
 
 
 def _parsed_csv(file: _File, delimiter: str, names: Sequence[str]) -> Any:
@@ -545,7 +447,7 @@ def _open_npy(file: _File) -> Table:
     arrays = _columns_of_array(array, stem if array.ndim == 1 else f"{stem}.npy")
     return file.table(
         list(arrays),
-        lambda names: {name: Column([_piece_of(arrays[name])]) for name in names},
+        lambda names: _arrow_of({name: arrays[name] for name in names}),
         in_order=array.dtype.names is None,
     )
 
@@ -558,47 +460,48 @@ def _columns_of_array(array: np.ndarray, name: str) -> dict[str, np.ndarray]:
     return {name: array}
 
 
-def _piece_of(values: Any) -> Any:
-    """Return an array, a list or another library's column as a piece of a column."""
-    if type(values).__module__.partition(".")[0] == "pyarrow":
-        return _plain_array(
-            values.combine_chunks() if hasattr(values, "combine_chunks") else values
-        )
-    if hasattr(values, "__array__"):
-        values = np.asarray(values)
-        if values.dtype.kind in "biuf":
-            return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-        values = values if values.dtype.kind in "mM" else values.tolist()
-    items = list(map(_python_time, values))
-    packed = pack(items)
-    return packed if isinstance(packed, RaggedText | np.ndarray) else items
-
-
-def _python_time(value: Any) -> Any:
-    """Return a time of numpy as Python has it: of nanoseconds numpy would make integers."""
-    if not isinstance(value, np.datetime64 | np.timedelta64):
-        return value
-    kind, unit = value.dtype.kind, np.datetime_data(value.dtype)[0]
-    return value.astype(f"{kind}8[us]" if unit in {"ns", "ps", "fs", "as"} else value.dtype).item()
-
-
-def _arrow_of_frame(frame: Any) -> Any:
-    """Return a data frame as a pyarrow table."""
+def _arrow_of(source: Any) -> Any:
+    """Return a data frame, or a dict of columns, as a table of pyarrow."""
     arrow = load("pyarrow", "parquet")
-    kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+    kind = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
+    kind = kind.removeprefix("builtins ")
     try:
+        if isinstance(source, Mapping):
+            return arrow.table({str(name): _array_of(source[name]) for name in source})
         if kind == "pandas DataFrame":  # of whose index the names count
-            named = any(name is not None for name in frame.index.names)
-            return arrow.Table.from_pandas(frame, preserve_index=named)
-        if not hasattr(frame, "__arrow_c_stream__"):
+            named = any(name is not None for name in source.index.names)
+            return arrow.Table.from_pandas(source, preserve_index=named)
+        if not hasattr(source, "__arrow_c_stream__"):
             raise TypeError("it hands out no Arrow stream")
-        return arrow.table(frame)
-    except (arrow.ArrowException, TypeError, ValueError) as error:
+        return arrow.table(source)
+    except (arrow.ArrowException, ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(
-            f"join: a {kind} cannot be joined: {error}; expected a data frame whose columns have "
-            "values of one type each, such as .to_frame() makes of a series and .collect() of a "
-            "lazy frame; a dict of lists takes values of all kinds"
+            f"join: a {kind} cannot be joined: {error}; expected columns of one length, whose "
+            "values are of one type each: of values of any kind, join their JSON, by a name such "
+            "as 'meta.json'; .to_frame() makes a frame of a series, .collect() of a lazy frame"
         ) from error
+
+
+def _array_of(values: Any) -> Any:
+    """Return a column of a dict as an array of pyarrow; rows of numbers as tensors."""
+    arrow = load("pyarrow", "parquet")
+    if isinstance(values, arrow.Array | arrow.ChunkedArray):
+        return values
+    if hasattr(values, "__arrow_c_stream__"):
+        return arrow.chunked_array(values)
+    if not hasattr(values, "__array__"):
+        values = list(values)
+        if not any(isinstance(each, np.datetime64 | np.timedelta64) for each in values):
+            return arrow.array(values)
+    values = np.asarray(values)
+    if values.dtype.kind in "biufmM" and values.ndim:
+        values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+        flat, (_, *shape) = arrow.array(values.reshape(-1)), values.shape
+        if not shape:
+            return flat
+        rows = arrow.FixedSizeListArray.from_arrays(flat, math.prod(shape))
+        return arrow.fixed_shape_tensor(flat.type, shape).wrap_array(rows)
+    return arrow.array(values.tolist())
 
 
 _FILES: dict[str, Callable[[_File], Table]] = {
@@ -689,12 +592,17 @@ def beside_shards(
             "the column there, or name the wanted ones by fields="
         )
 
-    def read(wanted: Sequence[str]) -> dict[str, Column]:
-        parts = [table.only(wanted).columns for table in tables]
-        return {
-            name: Column([piece for part in parts for piece in part[name].stored])
-            for name in wanted
-        }
+    def read(wanted: Sequence[str]) -> Any:
+        arrow = load("pyarrow", "parquet")
+        parts = [table.only(wanted).arrow() for table in tables]
+        try:
+            return arrow.concat_tables(parts, promote_options="permissive")
+        except arrow.ArrowException as error:
+            raise ValueError(
+                f"{display_url(pattern)}: the tables beside the shards have columns of unlike "
+                f"types: {error}; write them with one type for each column, or leave them out by "
+                "fields="
+            ) from error
 
     return Table(names, read, Origin(pattern, together, tuple(datasets)))
 

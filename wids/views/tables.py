@@ -1,4 +1,4 @@
-"""`Table`: columns with random access to rows; and `TableRows`, the rows as fields of samples.
+"""`Table`: columns of Arrow with random access to rows; and `TableRows`, the rows as fields.
 
 Text and bytes in a table are decoded like a field in a shard, by the name of the field, and a
 dataset that reads raw bytes gets bytes. Other values (numbers, truth values, lists, structs) are
@@ -11,19 +11,15 @@ import hashlib
 import io
 import json
 import os
-import pickle
 from bisect import bisect_right
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arrayfile import read_arrays
 from wids.base.draws import within_sample
 from wids.base.keyhash import hash_keys, hash_packed
 from wids.base.numbertext import equal_text
@@ -33,11 +29,12 @@ from wids.codecs.formats import field_kind
 from wids.errors import DecodeError, SpecError, WidsError
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
-from wids.views.rows import shared_file
+from wids.views.rows import shared_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
@@ -56,30 +53,30 @@ _MOST_BLOCKS = 64  # of a file, spread evenly, that its digest covers
 
 
 class Column:
-    """A column of a table, in pieces.
+    """A column of a table.
 
     Args:
-        pieces: Arrays of Arrow, but no dictionaries or views; arrays of numpy, whose first axis is
-            the rows; texts; or sequences of any other values, None among them for a null.
+        values: A chunked array of pyarrow, valid, and of no dictionaries or views.
 
     Attributes:
-        stored: The pieces that have rows.
-        kind: What the values are; "objects" for values of several kinds.
+        values: As given.
+        kind: What they are; "objects" for what numpy and texts cannot hold.
         at: Function from a row in `[0, len)`, unchecked, to its value; None for a null.
 
-    >>> column = Column([np.array([1, 2]), ["x", None]])
-    >>> len(column), [column.at(row) for row in range(4)], column.kind
-    (4, [1, 2, 'x', None], 'objects')
+    >>> import pyarrow
+    >>> column = Column(pyarrow.chunked_array([[1, 2], [None]]))
+    >>> len(column), [column.at(row) for row in range(3)], column.kind
+    (3, [1, 2, None], 'numbers')
     """
 
-    def __init__(self, pieces: Sequence[Any]) -> None:
-        self.stored = [each for each in pieces if len(each)]
-        self._pieces = list(map(_Piece, self.stored))
-        self._ends: list[int] = np.cumsum(list(map(len, self.stored)), dtype=np.int64).tolist()
-        self._starts = [0, *self._ends][: len(self.stored)]
-        # Nulls alone, as in a table where nothing failed, are of any kind.
-        some = [each for each in self._pieces if each.nulls is None or not each.nulls.all()]
-        kinds = {piece.kind for piece in some}
+    def __init__(self, values: Any) -> None:
+        self.values = values
+        self._pieces = [_Piece(chunk) for chunk in values.chunks if len(chunk)]
+        self._ends: list[int] = np.cumsum(
+            [len(piece.array) for piece in self._pieces], dtype=np.int64
+        ).tolist()
+        self._starts = [0, *self._ends][: len(self._pieces)]
+        kinds = {piece.kind for piece in self._pieces}
         self.kind: Kind = kinds.pop() if len(kinds) == 1 else "objects"
         single = len(self._pieces) == 1
         self.at: Callable[[int], Any] = self._pieces[0].at if single else self._in_piece
@@ -89,10 +86,7 @@ class Column:
         return self._pieces[number].at(row - self._starts[number])
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Column, (self.stored,)
+        return len(self.values)
 
     def take(self, rows: Integers) -> Values:
         """Return the values of some rows, none of which is null, in their order."""
@@ -108,40 +102,42 @@ class Column:
     @cached_property
     def nulls(self) -> Flags:
         """Whether each value is null."""
-        found = np.zeros(len(self), np.bool_)
-        for piece, start, end in zip(self._pieces, self._starts, self._ends, strict=True):
-            found[start:end] = False if piece.nulls is None else piece.nulls
+        found: Flags = self.values.is_null().to_numpy()
         return found
 
     def hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of the `equal_text` of each value; that of a null is meaningless."""
         blocks = [np.zeros(0, np.uint64)]
         for piece in self._pieces:
-            count = len(piece.stored)
+            count = len(piece.array)
             starts = range(0, count, _HASHED_AT_ONCE)
             blocks += [piece.hashes(each, min(each + _HASHED_AT_ONCE, count)) for each in starts]
         return np.concatenate(blocks)
 
     @property
-    def holds_bytes(self) -> bool:
-        """Whether the values are bytes, as far as the first one tells."""
-        values = map(self.at, range(len(self)))
-        return isinstance(next((each for each in values if each is not None), None), bytes)
+    def is_own_field(self) -> bool:
+        """Whether the values are bytes or arrays, which JSON does not hold."""
+        types, kind = load("pyarrow", "parquet").types, self.values.type
+        is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+        return bool(is_bytes or types.is_fixed_size_binary(kind) or _is_tensor(kind))
 
     def arrow(self) -> Any:
-        """Return the values as an array of pyarrow; those of several types as texts.
+        """Return the values as SQL takes them.
 
         A NaN is null, and a time with a zone is the time in that zone.
         """
         pa, compute = load("pyarrow", "sql"), load("pyarrow.compute", "sql")
-        chunks = list(map(_as_arrow, self._pieces))
-        try:
-            columns = [pa.table({"values": chunk}) for chunk in chunks]
-            found = pa.concat_tables(columns, promote_options="permissive")["values"]
-        except (pa.ArrowException, TypeError):
-            texts = [pa.array(map(_text_of, chunk.to_pylist()), pa.string()) for chunk in chunks]
-            found = pa.chunked_array(texts, pa.string())  # a type also where there is no row
-        zoned = pa.types.is_timestamp(found.type) and found.type.tz is not None
+        found, kind = self.values, self.values.type
+        if pa.types.is_floating(kind):  # a NaN would be larger than all numbers
+            found = found.cast(pa.float64())
+            return compute.if_else(compute.is_nan(found), None, found)
+        if _is_tensor(kind):
+            kind = kind.storage_type
+            found = pa.chunked_array([chunk.storage for chunk in found.chunks], kind)
+        if pa.types.is_fixed_size_list(kind):
+            is_half = pa.types.is_float16(kind.value_type)  # which SQL has not
+            return found.cast(pa.list_(pa.float32() if is_half else kind.value_type))
+        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
         return compute.local_timestamp(found) if zoned else found
 
 
@@ -149,30 +145,20 @@ class _Piece:
     """Adjacent rows of a column.
 
     Args:
-        stored: What the piece is made of.
+        array: An array of pyarrow.
 
     Attributes:
-        stored: As given.
+        array: As given.
         values: The same as numbers, texts or bytes, over the same memory; else as it is.
-        nulls: Whether each value is null; None if none is.
         kind: What the values are.
         at: Function from a row to its value; None for a null.
     """
 
-    def __init__(self, stored: Any) -> None:
-        self.stored = self.values = stored
-        self.nulls: Flags | None = None
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.values: Any = _values_of(array)
         self.kind: Kind = "objects"
-        self.at: Callable[[int], Any]
-        if type(stored).__module__ == "pyarrow.lib":
-            self.values = _values_of_arrow(stored)
-            self.at = partial(_as_py, self.values)
-            if stored.null_count:
-                self.nulls = stored.is_null().to_numpy(zero_copy_only=False)
-        else:
-            self.at = stored.__getitem__
-            if isinstance(stored, list) and any(item is None for item in stored):
-                self.nulls = np.array([item is None for item in stored], np.bool_)
+        self.at: Callable[[int], Any] = partial(_as_py, array)
         values = self.values
         if isinstance(values, np.ndarray):
             self.kind = "numbers"
@@ -181,8 +167,8 @@ class _Piece:
         elif isinstance(values, RaggedText | Ragged):
             self.kind = "text" if isinstance(values, RaggedText) else "bytes"
             self.at = _slice_reader(values)
-        if self.nulls is not None:
-            is_null, get = self.nulls.data, self.at
+        if array.null_count and self.kind != "objects":
+            is_null, get = array.is_null().to_numpy(zero_copy_only=False).data, self.at
             self.at = lambda row: None if is_null[row] else get(row)
 
     def take(self, rows: Integers) -> Values:
@@ -196,6 +182,10 @@ class _Piece:
             data = self.values.values[offsets[0] : offsets[-1]]
             return hash_packed(data.tobytes(), offsets - offsets[0])
         return hash_keys([equal_text(self.at(row)) for row in range(start, stop)])
+
+
+def _is_tensor(kind: Any) -> bool:
+    return isinstance(kind, load("pyarrow", "parquet").FixedShapeTensorType)
 
 
 def _copied(values: npt.NDArray[Any], row: int) -> Any:
@@ -221,8 +211,8 @@ def _slice_reader(values: RaggedText | Ragged) -> Callable[[int], Any]:
     return lambda row: bytes(data[starts[row] : starts[row + 1]])
 
 
-def _values_of_arrow(array: Any) -> Any:
-    """Return numbers, lists of numbers of one length, texts and bytes over the same memory."""
+def _values_of(array: Any) -> Any:
+    """Return numbers, arrays of one shape, texts and bytes over the same memory; else the array."""
     types, kind = load("pyarrow", "parquet").types, array.type
 
     def buffer(number: int, dtype: Any, count: int) -> npt.NDArray[Any]:
@@ -233,59 +223,23 @@ def _values_of_arrow(array: Any) -> Any:
         return array.fill_null(False).to_numpy(zero_copy_only=False)
     if types.is_integer(kind) or types.is_floating(kind):
         return buffer(1, kind.to_pandas_dtype(), len(array))
-    if types.is_fixed_size_list(kind) and not array.null_count:
-        items = array.flatten()
-        if not items.null_count and (types.is_floating(items.type) or types.is_integer(items.type)):
-            return items.to_numpy().reshape(len(array), kind.list_size)
+    shape = tuple(kind.shape) if _is_tensor(kind) else ()
+    if types.is_fixed_size_list(kind):
+        shape = (kind.list_size,)
+    if shape and not array.null_count:
+        items = (array.storage if _is_tensor(kind) else array).flatten()
+        if not items.null_count and (
+            types.is_floating(items.type)
+            or types.is_integer(items.type)
+            or types.is_boolean(items.type)
+        ):
+            return items.to_numpy(zero_copy_only=False).reshape(len(array), *shape)
     name = str(kind)
     if name.removeprefix("large_") in {"string", "binary"}:
         offsets = buffer(1, np.int64 if name[:5] == "large" else np.int32, len(array) + 1)
         data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
         return RaggedText(data, offsets) if name[-6:] == "string" else Ragged(data, offsets)
     return array
-
-
-def _as_arrow(piece: _Piece) -> Any:
-    """Return a piece of a column as an array of pyarrow."""
-    pa, compute = load("pyarrow", "sql"), load("pyarrow.compute", "sql")
-    found = piece.stored
-    if isinstance(found, np.ndarray) and found.ndim == 1:
-        found = pa.array(found)
-    if isinstance(found, pa.Array):
-        if pa.types.is_floating(found.type):  # a NaN would be larger than all numbers
-            found = found.cast(pa.float64())
-            return compute.if_else(compute.is_nan(found), None, found)
-        if pa.types.is_fixed_size_list(found.type):
-            return found.cast(pa.list_(found.type.value_type))
-        return found
-    items = [piece.at(row) for row in range(len(found))]
-    items = [each.tolist() if isinstance(each, np.ndarray) else each for each in items]
-    try:
-        return pa.array(items)
-    except (pa.ArrowException, OverflowError):  # values of several types
-        return pa.array(map(_text_of, items), pa.string())
-
-
-def _text_of(value: Any) -> str | None:
-    """Return a value of a column of several types as text, as the catalogue has it."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, default=str)
-
-
-class _Records(Sequence[dict[str, Any]]):
-    """Rows of several columns, each as a dict with None for a null."""
-
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._columns = dict(columns)
-
-    def __len__(self) -> int:
-        return min(map(len, self._columns.values()), default=0)
-
-    def __getitem__(self, row: Any) -> Any:
-        found = {name: column.at(row) for name, column in self._columns.items()}
-        arrays = {n: value.tolist() for n, value in found.items() if isinstance(value, np.ndarray)}
-        return found | arrays
 
 
 @dataclass(frozen=True)
@@ -359,13 +313,13 @@ class Origin(NamedTuple):
 
 
 class Table:
-    """Columns of one length, some of which are read.
+    """Columns of Arrow, some of which are read.
 
     A large one in memory is pickled as the path of a file, which lasts as long as the table.
 
     Args:
         names: Names of all columns.
-        read: Function that reads some of them.
+        read: Function that reads some of them, as a table of pyarrow.
         origin: Where it is read from; None if it was always in memory.
         in_order: Whether its rows are in the order of the samples, as those of an array.
         reopen: Function that opens the same table in another process; None to send the columns
@@ -381,7 +335,7 @@ class Table:
     def __init__(
         self,
         names: Sequence[str],
-        read: Callable[[Sequence[str]], Mapping[str, Column]],
+        read: Callable[[Sequence[str]], Any],
         origin: Origin | None = None,
         *,
         in_order: bool = False,
@@ -393,39 +347,37 @@ class Table:
         self.columns: dict[str, Column] = {}
         self.num_rows = 0
 
-    @classmethod
-    def of(cls, columns: Mapping[str, Column], origin: Origin | None = None) -> Table:
-        """Return a table of columns that are read already.
-
-        Raises:
-            ValueError: They have different lengths.
-        """
-        return cls(list(columns), lambda names: {each: columns[each] for each in names}, origin)
-
     def only(self, names: Sequence[str]) -> Table:
         """Return the table with some of its columns, which are read.
 
         Raises:
-            ValueError: They have different lengths, or the file is damaged.
+            ValueError: The file is damaged.
             OSError: It cannot be read.
         """
         found = Table(self.names, self._read, self.origin, reopen=self._reopen)
-        found.columns = dict(self._read(names))
-        lengths = {name: len(column) for name, column in found.columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"{self.name}: expected columns of one length, got {lengths}")
-        found.num_rows = next(iter(lengths.values()), 0)
+        read = self._read(names)
+        found.columns = {name: Column(read[name]) for name in names}
+        found.num_rows = read.num_rows
         return found
+
+    def arrow(self) -> Any:
+        """Return the columns that are read, as a table of pyarrow."""
+        columns = {name: column.values for name, column in self.columns.items()}
+        return load("pyarrow", "parquet").table(columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._reopen is None:
-            buffers: list[pickle.PickleBuffer] = []
-            image = pickle.dumps(self.columns, 5, buffer_callback=buffers.append)
-            arrays = {f"{n}": np.asarray(each.raw()) for n, each in enumerate(buffers)}
-            if sum(array.nbytes for array in arrays.values()) <= _MOST_PICKLED_NBYTES:
-                return _again, (partial(Table.of, self.columns, self.origin), list(self.columns))
-            path = shared_file(self, "wids-table-", None, arrays)
-            self._reopen = partial(_of_file, image, str(path), self.origin)
+            pa, found = load("pyarrow", "parquet"), self.arrow()
+            small = found.nbytes <= _MOST_PICKLED_NBYTES
+            path = None if small else str(shared_path(self, "wids-table-"))
+            sink = pa.BufferOutputStream() if path is None else pa.OSFile(path, "wb")
+            with sink, pa.ipc.new_stream(sink, found.schema) as writer:
+                writer.write_table(found)
+            source = sink.getvalue().to_pybytes() if path is None else path
+            reopen = partial(_of_stream, source, self.origin)
+            if path is None:
+                return _again, (reopen, list(self.columns))
+            self._reopen = reopen
         return _again, (self._reopen, list(self.columns))
 
     def with_record(self, name: str, names: Sequence[str]) -> Table:
@@ -435,10 +387,11 @@ class Table:
             name: Name of the new column.
             names: Names of the columns in it.
         """
-        record = Column([_Records({each: self.columns[each] for each in names})])
-        columns = {**self.columns, name: record}
+        found = self.arrow()
+        found = found.append_column(name, found.select(names).to_struct_array())
         reopen = partial(self.with_record, name, list(names))
-        return Table(list(columns), lambda _: columns, self.origin, reopen=reopen).only(names)
+        whole = Table(found.column_names, found.select, self.origin, reopen=reopen)
+        return whole.only(found.column_names)
 
 
 def _again(reopen: Callable[[], Table], names: Sequence[str]) -> Table:
@@ -446,18 +399,19 @@ def _again(reopen: Callable[[], Table], names: Sequence[str]) -> Table:
     return reopen().only(names)
 
 
-def _of_file(image: bytes, path: str, origin: Origin | None) -> Table:
-    """Return a table whose columns another process wrote to a file."""
+def _of_stream(source: bytes | str, origin: Origin | None) -> Table:
+    """Return a table whose columns another process wrote, to a file if they are large."""
+    pa = load("pyarrow", "parquet")
     try:
-        _, arrays = read_arrays(Path(path))
+        data = pa.memory_map(source) if isinstance(source, str) else source
     except OSError as error:
         raise WidsError(
-            f"{path}: the joined table lies in this file, which is gone ({error}); a pickled join "
-            "is for processes that run beside the one that made it: join a table in a file, or "
-            "join it again"
+            f"{source!r}: the joined table lies in this file, which is gone ({error}); a pickled "
+            "join is for processes that run beside the one that made it: join a table in a file, "
+            "or join it again"
         ) from error
-    buffers = [arrays[f"{number}"].data for number in range(len(arrays))]
-    return Table.of(pickle.loads(image, buffers=buffers), origin)  # noqa: S301 (part of a pickle)
+    found = pa.ipc.open_stream(data).read_all()
+    return Table(found.column_names, found.select, origin)
 
 
 class TableRows:
@@ -512,16 +466,16 @@ class TableRows:
         return TableRows(self.table, kept, self.key, pipeline)
 
     def together(self, field: str) -> TableRows:
-        """Return the same rows with all columns except bytes in one field.
+        """Return the same rows with all columns except bytes and arrays in one field.
 
         Args:
             field: Its name; a value is a dict of the values of a row, by the names of the columns.
         """
         table = self.table
-        own = {n: column for n, column in self.fields.items() if table.columns[column].holds_bytes}
+        own = {n: name for n, name in self.fields.items() if table.columns[name].is_own_field}
         names = [column for name, column in self.fields.items() if name not in own]
         if field in own:
-            raise ValueError(f"columns_as: {field!r} is a column of bytes of {table.name}")
+            raise ValueError(f"columns_as: {field!r} is a column of bytes or arrays")
         if names:
             table, own = table.with_record(field, names), own | {field: field}
         return TableRows(table, own, self.key, self._pipeline)
