@@ -37,6 +37,7 @@ from torch.utils.data import DataLoader
 from webserver import make_tar, nginx
 
 import wids
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 
 sys.path.insert(0, str(common.HERE.parent / "tests"))
@@ -87,7 +88,7 @@ def by_wids(shards: list[dict[str, str]]) -> Way:
     def fetch(folder: Path) -> ShardCache:
         cache = ShardCache(folder)
         for shard in shards:
-            cache.get(**shard)
+            cache.get(ShardRef.of(shard))
         return cache
 
     return fetch
