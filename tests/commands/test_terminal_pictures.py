@@ -1,5 +1,6 @@
-"""Pictures of `wids show` on terminals, in half blocks."""
+"""Pictures of `wids show` on terminals: kitty's protocol and half blocks."""
 
+import base64
 import fcntl
 import os
 import pty
@@ -7,6 +8,7 @@ import re
 import select
 import struct
 import termios
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,15 @@ def shard(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def _no_terminal_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the terminal that the tests were started from."""
-    for name in ("COLORTERM", "NO_COLOR", "COLUMNS", "LINES"):
+    for name in (
+        "TMUX",
+        "KITTY_WINDOW_ID",
+        "TERM_PROGRAM",
+        "COLORTERM",
+        "NO_COLOR",
+        "COLUMNS",
+        "LINES",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -61,6 +71,35 @@ def on_terminal(*words: str, **environment: str) -> bytes:
     os.close(leader)
     assert program.wait() == 0
     return printed
+
+
+def pixels_of_kitty(printed: bytes) -> list[np.ndarray]:
+    """Decode what kitty would show."""
+    pictures, text = [], b""
+    for head, chunk in re.findall(rb"\x1b_G([^;]*);([^\x1b]*)\x1b\\", printed):
+        assert len(chunk) <= 4096
+        options = dict(each.split(b"=") for each in head.split(b","))
+        assert options.get(b"q", b"2") == b"2"  # else it answers, and the shell reads that
+        text += chunk
+        if options[b"m"] == b"0":
+            pictures.append(np.asarray(Image.open(BytesIO(base64.b64decode(text))).convert("RGB")))
+            text = b""
+    assert not text
+    return pictures
+
+
+def test_kitty_is_sent_pngs(shard: str) -> None:
+    """A terminal that says it is kitty's kind is sent the very pixels; within tmux it is not."""
+    for settings in (
+        {"TERM": "xterm-kitty"},
+        {"KITTY_WINDOW_ID": "1"},
+        {"TERM_PROGRAM": "WezTerm"},
+    ):
+        picture, mask = pixels_of_kitty(on_terminal("show", shard, "0", **settings))
+        assert np.array_equal(picture, np.asarray(gradient()))
+        assert len(np.unique(mask.reshape(-1, 3), axis=0)) == 2
+    within = on_terminal("show", shard, "0", TERM="tmux-256color", KITTY_WINDOW_ID="1")
+    assert "\u2580" in within.decode()
 
 
 def test_half_blocks_have_the_pixels(shard: str) -> None:

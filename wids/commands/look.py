@@ -276,10 +276,10 @@ def add_show(commands: Any) -> None:
     add_sample_arguments(parser)
     parser.add_argument(
         "--pictures",
-        choices=("auto", "blocks", "none"),
+        choices=("auto", "kitty", "blocks", "none"),
         default="auto",
-        help="draw images with half blocks, or not at all; by default as the terminal's variables "
-        "say that it can",
+        help="how images are drawn: by kitty's protocol or with half blocks; by default as the "
+        "terminal's variables say that it can",
     )
     add_rules(parser)
     add_json(parser)

@@ -1,7 +1,11 @@
-"""One sample on a terminal: a line per field, and its pictures in coloured half blocks."""
+"""One sample on a terminal: a line per field, and its pictures.
+
+Pictures are sent by kitty's graphics protocol, or drawn with coloured half blocks.
+"""
 
 from __future__ import annotations
 
+import base64
 import io
 from dataclasses import dataclass, replace
 from itertools import product
@@ -25,7 +29,7 @@ from wids.display.thumbnails import CUT_IS_SAID, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from wids.display.fieldview import ClassNames
     from wids.display.thumbnails import Thumbnail
@@ -45,6 +49,8 @@ MIN_ROWS = 8  # of a picture, however many there are
 MAX_LEGEND = 16  # labels of a mask that are named
 
 _MOST_COLUMNS = 80
+_CELL = 10, 20  # pixels of the width and height of a character, as they are in most windows
+_KITTY_CHUNK = 4096  # characters of base64 in one escape
 _UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
 _RESET = "\x1b[0m"
 # The 256 colours that all terminals have in common: the first 16 are the user's own, then come a
@@ -154,16 +160,23 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
 
 @dataclass(frozen=True)
 class Screen:
-    """How pictures are drawn on a terminal, with half blocks.
+    """How pictures are drawn on a terminal.
 
     Attributes:
         columns, rows: Most characters and lines of a picture.
-        true_colour: Whether the terminal knows 24-bit colours; else there are 256.
+        kitty: Whether the pixels are sent by kitty's protocol; else half blocks are drawn.
+        true_colour: Whether the terminal knows 24-bit colours; else half blocks have 256.
     """
 
     columns: int
     rows: int
+    kitty: bool = False
     true_colour: bool = True
+
+    def box(self, rows: int) -> tuple[int, int]:
+        """Return the most pixels of the width and height of a picture of so many lines."""
+        width, height = _CELL if self.kitty else (1, 2)
+        return width * self.columns, height * rows
 
     def draw(self, picture: Thumbnail, rows: int) -> list[str]:
         """Draw a picture, made smaller where it is larger than so many lines.
@@ -172,7 +185,9 @@ class Screen:
             Lines, with escapes for the pixels and no others.
         """
         small = load("PIL.Image", "pillow").open(io.BytesIO(picture.data)).convert("RGBA")
-        small.thumbnail((self.columns, 2 * rows))
+        small.thumbnail(self.box(rows))
+        if self.kitty:
+            return ["".join(_kitty(_on_white(small)))]
         pixels = np.asarray(_on_white(small))  # pixels: height rows of width (red, green, blue)
         if len(pixels) % 2:
             pixels = np.concatenate([pixels, np.full_like(pixels[:1], 255)])
@@ -200,21 +215,30 @@ def screen_of(
     """Return the screen for pictures; None where none are drawn.
 
     Args:
-        asked: "blocks", "none", or "auto" for what the terminal can.
+        asked: "kitty", "blocks", "none", or "auto" for what the terminal can.
         output: Where they are written.
         environment: Variables of the process.
         columns: Characters of a line of the terminal.
         rows: Number of its lines.
     """
-    unfit = "NO_COLOR" in environment or environment.get("TERM") == "dumb" or not output.isatty()
-    # The half blocks of a drawing exist in Unicode only.
-    unfit = unfit or not output.encoding.lower().startswith("utf")
-    if asked == "none" or (asked == "auto" and unfit):
+    terminal = environment.get("TERM", "")
+    if asked == "auto":
+        # tmux and screen draw the window themselves, and drop what they do not know.
+        between = "TMUX" in environment or terminal.startswith(("tmux", "screen"))
+        named = "KITTY_WINDOW_ID" in environment or terminal in ("xterm-kitty", "xterm-ghostty")
+        named = named or environment.get("TERM_PROGRAM", "") in ("ghostty", "WezTerm")
+        if not output.isatty() or "NO_COLOR" in environment or terminal == "dumb":
+            asked = "none"
+        elif named and not between:
+            asked = "kitty"
+        else:  # the half blocks of a drawing exist in Unicode only
+            asked = "blocks" if output.encoding.lower().startswith("utf") else "none"
+    if asked == "none":
         return None
     # Only terminals that know 24-bit colours say so, and not all that do; 256 do no harm.
     true_colour = environment.get("COLORTERM", "") in {"truecolor", "24bit"}
     # Room is left for the lines above; on a small window one scrolls.
-    return Screen(min(columns, _MOST_COLUMNS), max(rows - 12, 12), true_colour)
+    return Screen(min(columns, _MOST_COLUMNS), max(rows - 12, 12), asked == "kitty", true_colour)
 
 
 def _on_white(image: Any) -> Any:
@@ -224,6 +248,18 @@ def _on_white(image: Any) -> Any:
     opaque = Image.new("RGB", image.size, "white")
     opaque.paste(image, mask=image.getchannel("A"))
     return opaque
+
+
+def _kitty(image: Any) -> Iterator[str]:
+    """Yield the escapes that show an image by kitty's protocol, as a PNG."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=1)
+    text = base64.b64encode(stream.getvalue()).decode()
+    chunks = [text[at : at + _KITTY_CHUNK] for at in range(0, len(text), _KITTY_CHUNK)]
+    for number, chunk in enumerate(chunks):
+        # a=T: show it at once; f=100: PNG; q=2: answer nothing, which the shell would read.
+        head = "a=T,f=100,q=2," if number == 0 else ""
+        yield f"\x1b_G{head}m={int(number + 1 < len(chunks))};{chunk}\x1b\\"
 
 
 def draw_pictures(
@@ -243,7 +279,7 @@ def draw_pictures(
     for extension in drawable:
         lines += ["", clean(extension)]
         try:
-            small = thumbnail(extension, sample[extension], size=max(screen.columns, 2 * rows))
+            small = thumbnail(extension, sample[extension], size=max(screen.box(rows)))
         except DecodeError as error:
             lines.append(clean(error))
             continue
