@@ -44,13 +44,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 READS = 1000
 LOOKUPS = 1000
 TEMPLATES = 1000
+SPECS = ("all.json", "packed.json", "large.json")
 
 
 def member(name: str, data: bytes) -> bytes:
@@ -75,7 +74,7 @@ def shard_of(number: int) -> bytes:
 
 
 def make_files(folder: Path, count: int) -> None:
-    """Write shards with sidecars, their spec, and their pack."""
+    """Write shards with sidecars, their specs, and their pack."""
     from wids.specs.sources import load_spec
     from wids.tar.tarindex import TarIndex
     from wids.tools.packing import write_pack
@@ -91,18 +90,17 @@ def make_files(folder: Path, count: int) -> None:
         path = folder / f"{number:07d}.tar"
         Path(f"{path}.widx").write_bytes(TarIndex.from_tar(path).image())
     (folder / "all.json").write_text(json.dumps({"shardlist": rows}))
+    packed = {"shardlist": rows, "pack": "all.wpack"}
+    (folder / "packed.json").write_text(json.dumps(packed))
     began = time.perf_counter()
     write_pack(load_spec(str(folder / "all.json")), folder / "all.wpack")
     print(f"wids pack: {count / (time.perf_counter() - began):,.0f} sidecars a second", flush=True)
 
 
 def make_large(folder: Path, count: int) -> None:
-    """Write a pack of more shards than there are: honest indexes, in turn, of those that are."""
-    from wids.base.keyhash import hash_packed
+    """Write spec and pack of more shards than there are, with the indexes of those in turn."""
+    from wids.base.keyhash import hash_key, hash_packed
     from wids.pack.packwriter import PackWriter
-    from wids.specs.packedspec import table_columns
-    from wids.specs.shardtable import ShardTable
-    from wids.specs.textcolumns import TextColumn
     from wids.tar.tarindex import TarIndex
 
     parts = []
@@ -111,17 +109,16 @@ def make_large(folder: Path, count: int) -> None:
         columns = index.columns()
         parts.append((index.image(), hash_packed(columns.key_bytes, columns.key_starts)))
     with (folder / "large.wpack").open("wb") as stream:
-        writer = PackWriter(stream, folder)
+        writer = PackWriter(stream, 0)
+        nbytes = len(shard_of(0))
+        rows = []
         for number in range(count):
-            writer.add(*parts[number % TEMPLATES])
-        table = ShardTable.of_columns(
-            TextColumn(f"{number:07d}.tar" for number in range(count)),
-            np.full(count, 2),
-            np.full(count, len(shard_of(0))),
-            {},
-        )
-        writer.finish(*table_columns(table), {})
-        writer.close()
+            name = f"{number:07d}.tar"
+            rows.append({"url": name, "nsamples": 2, "filesize": nbytes})
+            writer.add(*parts[number % TEMPLATES], name=hash_key(name), filesize=nbytes)
+        writer.finish()
+    document = {"shardlist": rows, "pack": "large.wpack"}
+    (folder / "large.json").write_text(json.dumps(document))
 
 
 def private_mib() -> float:
@@ -132,9 +129,9 @@ def private_mib() -> float:
 
 
 def drop(folder: Path, numbers: list[int]) -> None:
-    """Drop the pack, the spec and some shards from the page cache."""
+    """Drop the packs, the specs and some shards from the page cache."""
     names = [f"{number:07d}.tar" for number in numbers]
-    for name in ["all.wpack", "large.wpack", "all.json", *names, *(f"{n}.widx" for n in names)]:
+    for name in [*SPECS, "all.wpack", "large.wpack", *names, *(f"{n}.widx" for n in names)]:
         if (folder / name).exists():
             with (folder / name).open("rb") as stream:
                 os.fsync(stream.fileno())
@@ -215,9 +212,9 @@ def main() -> None:
 def ask(folder: Path, shards: int, large: int, rounds: int) -> None:
     """Measure, and print the table."""
     cases = {
-        f"pack, {shards}": ("all.wpack", shards, 2 * shards),
+        f"pack, {shards}": ("packed.json", shards, 2 * shards),
         f"sidecars, {shards}": ("all.json", shards, 2 * shards),
-        f"pack, {large}": ("large.wpack", large, 2 * TEMPLATES),
+        f"pack, {large}": ("large.json", large, 2 * TEMPLATES),
     }
     time.sleep(2.5)  # a spec that is younger than that is not kept in columns
     for name, (file, count, readable) in cases.items():
@@ -230,7 +227,7 @@ def ask(folder: Path, shards: int, large: int, rounds: int) -> None:
                     drop(folder, [chance.randrange(readable) // 2 for _ in range(READS)])
                 show(name, "cold" if cold else "warm", run(what="open", seed=number, **job))
         show(name, "spawned", run(what="worker", seed=0, **job))
-        if file != "large.wpack":
+        if file != "large.json":
             show(name, "warm", run(what="all", seed=0, **job))
             show(name, "warm", run(what="keys", seed=0, **job))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers.packbytes import digest, directory_of, resealed, with_arrays
+from helpers.packbytes import NAMES, columns_of, digest, resealed
 from helpers.server import Faults, ShardServer, serve, stop
 
 from attacks.runner import BOUNDED, RIGHT, Attack, Family, Scene, Wrong
@@ -54,7 +54,7 @@ class World:
             (self._damaged, False),
             (self._damaged, False),
             (self._with_false_header, True),
-            (self._with_false_arrays, True),
+            (self._with_false_columns, True),
             (self._with_false_indexes, True),
         ]
         make, forged = self.chance.choice(ways)
@@ -79,76 +79,36 @@ class World:
         return bytes(image[: len(self.image)])
 
     def _with_false_header(self) -> bytes:
-        names = ["num_shards", "num_samples", "table_start", "directory_start"]
-        wrong = {self.chance.choice(names): self.chance.choice(NUMBERS)}
+        name, number = self.chance.choice(NAMES), self.chance.choice(NUMBERS)
+        return resealed(self.image, {}, **{name: number % 2 ** (32 if name == "rules" else 64)})
 
-        def change(directory: dict[str, Any]) -> None:
-            place = directory["arrays"][self.chance.choice(list(directory["arrays"]))]
-            what = self.chance.choice(["type", "shape", "start", "digest", "none"])
-            number = self.chance.choice(NUMBERS)
-            place.update(
-                {
-                    "type": {"type": self.chance.choice(["<i8", "<f8", "|u1", "<u4", "O", 7])},
-                    "shape": {"shape": self.chance.choice([[number], [3, number], [], "x", [-1]])},
-                    "start": {"start": number // 64 * 64},
-                    "digest": {"digest": self.chance.choice(["", "00" * 16, None, "x"])},
-                    "none": {},
-                }[what]
-            )
-            if self.chance.random() < 0.3:
-                texts = {"url": self.chance.choice([["", ""], ["zz", ""], ["2e2e2f", ""], 7])}
-                directory["texts"].update(texts)
-            if self.chance.random() < 0.2:
-                directory["spec"] = self.chance.choice(
-                    [
-                        {"key_rule": "other"},
-                        {"name": 7},
-                        {"base": "/etc"},
-                        {"grouping": "shard"},
-                        [],
-                    ]
-                )
-
-        header = wrong if self.chance.random() < 0.5 else {}
-        return resealed(self.image, change, **header)
-
-    def _with_false_arrays(self) -> bytes:
+    def _with_false_columns(self) -> bytes:
         """Return a pack whose table has other numbers, with digests that fit."""
-        directory, arrays = directory_of(self.image), {}
-        for name in self.chance.choices(list(directory["arrays"]), k=self.chance.choice([1, 1, 2])):
-            place = directory["arrays"][name]
-            count = int(np.prod(place["shape"]))
-            values = np.frombuffer(self.image, place["type"], count, place["start"]).copy()
-            for _ in range(self.chance.choice([1, 2]) if count else 0):
+        columns = {name: column.copy() for name, column in columns_of(self.image).items()}
+        for name in self.chance.choices(list(columns), k=self.chance.choice([1, 1, 2])):
+            values = columns[name]
+            for _ in range(self.chance.choice([1, 2]) if len(values) else 0):
                 number = self.chance.choice([*NUMBERS, *range(0, len(self.image), 64)])
-                values[self.chance.randrange(count)] = np.uint64(number).astype(values.dtype)
-            arrays[name] = values.reshape(place["shape"])
+                row = self.chance.randrange(len(values))
+                made = np.frombuffer(number.to_bytes(16, "little"), values.dtype)
+                values[row] = made[0]
         if self.chance.random() < 0.5:  # indexes in another order, overlapping, or of one shard
-            starts = directory["arrays"]["index start"]["start"]
-            sizes = directory["arrays"]["index nbytes"]["start"]
             rows = [self.chance.randrange(NUM_SHARDS) for _ in range(NUM_SHARDS)]
-            for name, start in (("index start", starts), ("index nbytes", sizes)):
-                values = np.frombuffer(self.image, "<i8", NUM_SHARDS, start)
-                arrays[name] = values[rows] + self.chance.choice([0, 0, 8, 64])
-        return with_arrays(self.image, arrays)
+            for name in ("start", "nbytes"):
+                columns[name] = columns[name][rows] + self.chance.choice([0, 0, 8, 64])
+        return resealed(self.image, columns)
 
     def _with_false_indexes(self) -> bytes:
         """Return a pack with a sidecar that lies, in place of that of one shard."""
         row = self.chance.randrange(NUM_SHARDS)
-        directory = directory_of(self.image)
-        starts, sizes = (
-            np.frombuffer(self.image, "<i8", NUM_SHARDS, directory["arrays"][name]["start"])
-            for name in ("index start", "index nbytes")
-        )
-        own = self.image[starts[row] : starts[row] + sizes[row]]
+        columns = columns_of(self.image)
+        start, nbytes = int(columns["start"][row]), int(columns["nbytes"][row])
+        own = self.image[start : start + nbytes]
         lie = lie_of(self.chance, own, self.shards[row], own)[: len(own)].ljust(len(own), b"\0")
-        image = self.image[: starts[row]] + lie + self.image[starts[row] + len(own) :]
-        place = directory["arrays"]["index digest"]
-        digests = (
-            np.frombuffer(image, "|u1", NUM_SHARDS * 16, place["start"]).reshape(-1, 16).copy()
-        )
-        digests[row] = np.frombuffer(digest(lie), np.uint8)
-        return with_arrays(image, {"index digest": digests})
+        digests = columns["digest"].copy()
+        digests[row] = np.void(digest(lie))
+        table = resealed(self.image, {"digest": digests})
+        return table[:start] + lie + table[start + nbytes :]
 
 
 def _read(dataset: ShardListDataset, world: World, chance: random.Random, *, forged: bool) -> None:
@@ -171,16 +131,14 @@ def _read(dataset: ShardListDataset, world: World, chance: random.Random, *, for
 
 
 def _local(scene: Scene) -> Callable[[], str]:
-    """Put a lie where the pack of local shards belongs, and open it, or a spec that names it."""
+    """Put a lie where the pack of local shards belongs, and open a spec that names it."""
     chance = scene.chance
     world = World(scene)
     lie, forged = world.lie()
     path = scene.write("all.wpack", lie)
     rows = [{"url": str(each), "nsamples": 6} for each in world.paths]
-    source: Any = str(path)
+    source = {"shardlist": rows, "pack": str(path)}
     options: dict[str, Any] = {"transformations": "bytes", "cache_dir": scene.cache}
-    if chance.random() < 0.5:
-        source = {"shardlist": rows, "pack": str(path)}
 
     def attempt() -> str:
         try:
@@ -210,7 +168,7 @@ def _served(scene: Scene) -> Callable[[], str]:
     spec = {"shardlist": [{"url": f"{state.url}/{row}.tar"} for row in range(NUM_SHARDS)]}
     for entry in spec["shardlist"]:
         entry["nsamples"] = 6
-    source: Any = {**spec, "pack": url} if chance.random() < 0.5 else url
+    source = {**spec, "pack": url}
     options = {"transformations": "bytes", "cache_dir": scene.cache, "cache_size": 100_000}
 
     def attempt() -> str:

@@ -1,10 +1,37 @@
-"""Packs with changed numbers and recomputed digests, as an attacker would write them."""
+"""Packs as specs name them, and with changed numbers and recomputed digests, as attackers write."""
 
 import hashlib
 import json
+import os
 import struct
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from wids.specs.sources import load_spec
+from wids.tools.packing import write_pack
+
+# The columns of the table by docs/formats.md: of each shard, then of each block of 512 keys.
+OF_SHARDS = {
+    "start": "<i8",
+    "nbytes": "<i8",
+    "digest": "V16",
+    "name": "<u8",
+    "nsamples": "<i8",
+    "filesize": "<i8",
+}
+OF_BLOCKS = {"fence": "<u8", "check": "<u4"}
+BLOCK_NBYTES = 8192
+NAMES = ("rules", "num_shards", "num_samples", "table_start")
+
+
+def with_pack(source: Any, pack: Path, name: str | None = None) -> dict[str, Any]:
+    """Write the pack of a spec; return the spec that names it, by its path or by a name."""
+    spec = load_spec(os.fspath(source) if isinstance(source, Path) else source)
+    write_pack(spec, pack)
+    document: dict[str, Any] = json.loads(spec.to_json())
+    return {**document, "pack": str(pack) if name is None else name}
 
 
 def digest(data: bytes) -> bytes:
@@ -12,46 +39,35 @@ def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def directory_of(image: bytes) -> dict[str, Any]:
-    """Return the directory of a pack."""
-    found: dict[str, Any] = json.loads(image[struct.unpack_from("<Q", image, 48)[0] :])
-    return found
+def header_of(image: bytes) -> dict[str, int]:
+    """Return the numbers in the header of a pack, and where the blocks of keys begin."""
+    magic, version, *numbers, found = struct.unpack_from("<8sII3Q16s", image)
+    assert (magic, version) == (b"widspck\0", 2)
+    header = dict(zip(NAMES, numbers, strict=True))
+    assert found == digest(image[header["table_start"] :])
+    assert image[112:128] == digest(image[:112])
+    num_blocks = -(-header["num_samples"] // 512)
+    keys_start = header["table_start"] - num_blocks * BLOCK_NBYTES
+    return header | {"num_blocks": num_blocks, "keys_start": keys_start}
 
 
-def resealed(image: bytes, change: Callable[[dict[str, Any]], None], **header: int) -> bytes:
-    """Return a pack with another directory and header, whose digests fit."""
-    fields = list(struct.unpack_from("<8sII5Q16s", image))
-    directory = json.loads(image[fields[7] :])
-    change(directory)
-    text = json.dumps(directory).encode()
-    names = ["num_shards", "num_samples", "table_start", "directory_start"]
-    for name, value in header.items():
-        fields[4 + names.index(name)] = value
-    body = image[128 : struct.unpack_from("<Q", image, 48)[0]] + text
-    fields[3], fields[8] = 128 + len(body), digest(text)
-    head = struct.pack("<8sII5Q16s40x", *fields)
+def columns_of(image: bytes) -> dict[str, Any]:
+    """Return the columns in the table of a pack."""
+    header = header_of(image)
+    columns, start = {}, header["table_start"]
+    for count, kinds in ((header["num_shards"], OF_SHARDS), (header["num_blocks"], OF_BLOCKS)):
+        for name, kind in kinds.items():
+            columns[name] = np.frombuffer(image, kind, count, start)
+            start += columns[name].nbytes
+    assert start == len(image)
+    return columns
+
+
+def resealed(image: bytes, columns: dict[str, Any], **header: int) -> bytes:
+    """Return a pack with other columns and numbers in its header, whose digests fit."""
+    numbers = header_of(image)
+    table = b"".join(each.tobytes() for each in (columns_of(image) | columns).values())
+    body = image[128 : numbers["table_start"]] + table
+    fields = [(numbers | header)[name] for name in NAMES]
+    head = struct.pack("<8sII3Q16s56x", b"widspck\0", 2, *fields, digest(table))
     return head + digest(head) + body
-
-
-def with_arrays(
-    image: bytes,
-    arrays: dict[str, Any],
-    change: Callable[[dict[str, Any]], None] = lambda _: None,
-    **header: int,
-) -> bytes:
-    """Return a pack with arrays in place of those of the same names, and digests that fit."""
-    (start,) = struct.unpack_from("<Q", image, 48)
-    directory, body = directory_of(image), bytearray(image[:start])
-    for name, values in arrays.items():
-        body += bytes(-len(body) % 64)
-        directory["arrays"][name] = {
-            "type": values.dtype.str,
-            "shape": list(values.shape),
-            "start": len(body),
-            "digest": digest(values.tobytes()).hex(),
-        }
-        body += values.tobytes()
-    body += bytes(-len(body) % 64)
-    moved = image[:48] + struct.pack("<Q", len(body)) + bytes(body[56:])
-    text = json.dumps(directory).encode()
-    return resealed(moved + text, change, **header)

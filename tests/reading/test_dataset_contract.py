@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from helpers.packbytes import with_pack
 from helpers.server import ShardServer
 from helpers.serving import serve_shard
 
 import wids
 from wids.reading.samplesequence import is_near
-from wids.specs.sources import load_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.packing import write_pack
 
 LENGTHS = [5, 0, 4, 3]
 # A mixture is read by index here, not through a sampler.
@@ -88,16 +87,15 @@ def open_by_range(world: World, **options: Any) -> wids.SampleSequence:
 
 
 def open_packed(world: World, **options: Any) -> wids.SampleSequence:
-    path = world.folder / "all.wpack"
-    write_pack(load_spec(world.local()), path)
-    return wids.ShardListDataset(path, **options)
+    spec = with_pack(world.local(), world.folder / "all.wpack")
+    return wids.ShardListDataset(spec, **options)
 
 
 def open_remote_pack_by_range(world: World, **options: Any) -> wids.SampleSequence:
     path = world.folder / "remote.wpack"
-    write_pack(load_spec(world.remote()), path)
+    spec = with_pack(world.remote(), path)
     url = world.server.put("remote.wpack", path.read_bytes())
-    return wids.ShardListDataset(url, remote="range", **options)
+    return wids.ShardListDataset({**spec, "pack": url}, remote="range", **options)
 
 
 def open_subclass(world: World, **options: Any) -> wids.SampleSequence:

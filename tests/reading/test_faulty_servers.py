@@ -93,7 +93,7 @@ def by_turns(url: str, folder: str) -> Samples:
 
 
 def by_pack(url: str, folder: str) -> Samples:
-    with closing(opened(f"{url}/train.wpack", folder)) as dataset:
+    with closing(opened(f"{url}/train.json", folder)) as dataset:
         for number in random.Random(0).sample(range(len(dataset)), 8):
             assert dataset.index_of(f"k{number}") == number
             sample = dataset[number]

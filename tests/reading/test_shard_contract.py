@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.packbytes import with_pack
 from helpers.server import Faults, ShardServer
 from helpers.serving import serve_shard
 
@@ -18,11 +19,9 @@ from wids.reading.rangeshard import RangeShard
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
 from wids.reading.tarindexes import TarIndexes
-from wids.specs.sources import load_spec
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import ReadableShard, Shard
 from wids.tar.sidecar import IndexRules
-from wids.tools.packing import write_pack
 
 RULES = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
 SAMPLES = [
@@ -69,8 +68,8 @@ def open_without_ranges(path: Path, server: ShardServer) -> ReadableShard:
 
 
 def open_packed(path: Path, _server: ShardServer) -> ReadableShard:
-    write_pack(load_spec([str(path)]), path.with_name("one.wpack"))
-    shard, _, _ = ShardList(path.with_name("one.wpack")).locate_sample(0)
+    spec = with_pack([str(path)], path.with_name("one.wpack"))
+    shard, _, _ = ShardList(spec).locate_sample(0)
     return shard
 
 

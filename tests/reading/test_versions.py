@@ -91,11 +91,13 @@ def test_keys_of_a_pack_are_those_of_the_shards_that_are_read(
     put("a", shard("x"))
     source = [(f"{shard_server.url}/a.tar", NSAMPLES)]
     write_pack(load_spec(source), tmp_path / "a.wpack", cache_dir=tmp_path / "packing")
-    with ShardListDataset(tmp_path / "a.wpack", **options) as dataset:
+    rows = [{"url": source[0][0], "nsamples": NSAMPLES}]
+    packed = {"shardlist": rows, "pack": str(tmp_path / "a.wpack")}
+    with ShardListDataset(packed, **options) as dataset:
         assert [each["__key__"] for each in dataset.select_keys(["k3", "k1"])] == ["k3", "k1"]
     ShardCache(tmp_path / "cache").clear()
     put("a", shard("x", names="n"))
-    with ShardListDataset(tmp_path / "a.wpack", **options) as dataset:
+    with ShardListDataset(packed, **options) as dataset:
         chosen = dataset.select_keys(["k3", "k1"])
         with pytest.raises(ShardChangedError, match=r"/a\.tar"):
             list(chosen)

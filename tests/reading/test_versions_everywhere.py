@@ -225,7 +225,7 @@ class Walk:
             pack = self.tmp / f"{shards.side}.wpack"
             if not pack.exists() or rng.random() < 0.6:
                 write_pack(load_spec(source), pack, cache_dir=self.tmp / "packing")
-            source = pack
+            source = {"shardlist": source, "pack": str(pack)}
         dataset = wids.ShardListDataset(source, cache_dir=self.cache, **options)
         dataset.cache.fetcher = Fetcher(FetchPolicy(backoff_seconds=0.0, attempts=2))
         return dataset

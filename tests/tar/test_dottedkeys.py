@@ -120,7 +120,7 @@ def test_a_spec_repeats_what_was_found_when_it_was_made(
     assert LAST_DOT in run("create", usual, merged, "-o", spec, "--pack", pack)
     assert LAST_DOT in run("create", usual, merged, "-o", spec, "--pack", pack, "--resume")
     run("merge", plain, spec, "-o", both)
-    for source in (spec, pack, both, [plain, spec], json.loads(Path(spec).read_text())):
+    for source in (spec, both, [plain, spec], json.loads(Path(spec).read_text())):
         with pytest.warns(wids.WidsWarning, match=rf"b\.tar: .*{LAST_DOT}.*in 1 of . shards"):
             wids.open(source)
     assert LAST_DOT in run("info", spec)

@@ -439,6 +439,7 @@ def export(args: Arguments) -> int:
         raise ValueError("-: an export is a folder, a table or a pack, not a stream; name one")
     rules = rules_given(args)
     if is_pack_name(args.output):
+        from wids.specs.newspec import name_in_spec
         from wids.specs.sources import load_spec
         from wids.tools.packing import write_pack
         from wids.views.opening import refuse_view
@@ -449,9 +450,13 @@ def export(args: Arguments) -> int:
             args.spec,
             "only specs of shards can be packed; write its samples as shards (wids reshard)",
         )
-        note_packed(
-            args.output, write_pack(load_spec(args.spec, options=rules or None), args.output)
-        )
+        spec = load_spec(args.spec, options=rules or None)
+        note_packed(args.output, write_pack(spec, args.output))
+        if spec.shards.pack is None:
+            name = name_in_spec(args.output, Path(args.spec).parent)
+            note(
+                f'it is used by a spec of these shards that has the top-level key "pack": "{name}"'
+            )
         return DONE
     omissions = Omissions(strict=args.strict)
     with wids.open(args.spec, transformations=[], **rules) as samples:
@@ -477,8 +482,8 @@ def add_export(commands: Any) -> None:
     parser.add_argument(
         "output",
         metavar="OUTPUT",
-        help="folder for files; a .csv, .jsonl or .parquet table; a .wpack for the tar indexes, "
-        "entries and keys of all shards in one file",
+        help="folder for files; a .csv, .jsonl or .parquet table; a .wpack for the tar indexes "
+        "and keys of all shards in one file, which the spec names",
     )
     parser.add_argument(
         "--values",

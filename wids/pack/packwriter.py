@@ -1,9 +1,9 @@
-"""`PackWriter`: writes a pack in one pass over the tar indexes, within bounded memory."""
+"""`PackWriter`: writes a pack in one pass over the tar indexes."""
 
 from __future__ import annotations
 
 from array import array
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -12,123 +12,84 @@ from wids.pack.packformat import (
     ALIGNMENT,
     DIGEST_NBYTES,
     HEADER_NBYTES,
-    ArrayEntry,
-    Directory,
     PackHeader,
     digest_of,
+    key_blocks,
     seal_header,
+    table_of,
 )
-from wids.pack.packkeys import BLOCK_LENGTH, KeySorter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 __all__ = ["PackWriter"]
 
-_NO_INDEX = bytes(DIGEST_NBYTES)
-
 
 class PackWriter:
-    """Writer of one pack: the index of each shard in turn, then the table of the shards.
+    """Writer of one pack: the index of each shard in turn, then the keys and the table.
 
-    The same indexes and tables give the same bytes.
+    The same indexes give the same bytes. A sample takes some 25 bytes of memory.
 
     Args:
         stream: A new file, opened for writing, that can be sought in.
-        folder: Where temporary files without a name are made.
+        rules: The rules by which the shards were read, as `rule_bits` gives them.
     """
 
-    def __init__(self, stream: IO[bytes], folder: Path) -> None:
+    def __init__(self, stream: IO[bytes], rules: int) -> None:
         self._stream = stream
-        self._keys = KeySorter(folder)
+        self._rules = rules
         self._position = 0
         # Not lists, whose integers would take four times the memory.
-        self._starts = array("q")
-        self._sizes = array("q")
+        self._columns = {name: array("q") for name in ("start", "nbytes", "nsamples", "filesize")}
+        self._names = array("Q")
         self._digests = bytearray()
-        self._num_samples = 0
-        self._arrays: dict[str, ArrayEntry] = {}
+        self._hashes = bytearray()
         self._write(bytes(HEADER_NBYTES))
 
-    def add(self, index: bytes, hashes: NDArray[np.uint64]) -> None:
+    def add(self, index: bytes, hashes: NDArray[np.uint64], *, name: int, filesize: int) -> None:
         """Add the next shard.
 
         Args:
             index: Its tar index, as a sidecar; b"" if the pack is to have none of it.
             hashes: The hashes of the keys of its samples, as `wids.base.keyhash` makes them.
+            name: The hash of its file name.
+            filesize: Its size in bytes; -1 if it is not known.
         """
         if index:
             self._align()
-        self._starts.append(self._position)
-        self._sizes.append(len(index))
-        self._digests += digest_of(index) if index else _NO_INDEX
+        row = (self._position, len(index), len(hashes), filesize)
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
+        self._names.append(name)
+        self._digests += digest_of(index) if index else bytes(DIGEST_NBYTES)
+        self._hashes += hashes.astype("<u8", copy=False).tobytes()
         self._write(index)
-        self._keys.add(hashes)
-        self._num_samples += len(hashes)
 
-    def finish(
-        self,
-        arrays: Mapping[str, NDArray[Any]],
-        texts: Mapping[str, tuple[bytes, bytes]],
-        spec: Mapping[str, Any],
-    ) -> None:
-        """Write the keys, the table of shards, the directory and the header.
-
-        Args:
-            arrays: The columns of the table of shards, one row for each shard that was added.
-            texts: Common prefix and suffix of the columns of text.
-            spec: Top-level keys of the spec.
-        """
+    def finish(self) -> None:
+        """Write the keys, the table and the header."""
         self._align()
-        start = self._position
-        fences, checks = [], []
-        for block in self._keys.blocks():
+        hashes = np.frombuffer(self._hashes, "<u8")
+        fences, checks = array("Q"), array("Q")
+        for block in key_blocks(hashes):
             fences.append(int.from_bytes(block[:8], "little"))
             checks.append(crc32(block))
             self._write(block)
-        # Without a digest, since a reader verifies each block by its check.
-        shape = (len(checks), 2, BLOCK_LENGTH)
-        self._arrays["key blocks"] = ArrayEntry("<u8", shape, start)
-        self._add_array("key fences", np.array(fences, "<u8"))
-        self._add_array("key checks", np.array(checks, "<u4"))
-        self._align()
-        table_start = self._position
-        count = len(self._starts)
-        own = {
-            "index start": np.array(self._starts, "<i8"),
-            "index nbytes": np.array(self._sizes, "<i8"),
-            "index digest": np.array(self._digests, "|u1").reshape(count, DIGEST_NBYTES),
-        }
-        for name, values in (own | dict(arrays)).items():
-            self._add_array(name, np.ascontiguousarray(values))
-        directory = Directory(self._arrays, texts, spec).as_bytes()
-        directory_start = self._position
-        self._write(directory)
-        header = PackHeader(
-            nbytes=self._position,
-            num_shards=count,
-            num_samples=self._num_samples,
-            table_start=table_start,
-            directory_start=directory_start,
-            directory_digest=digest_of(directory),
+        table = table_of(
+            {
+                **self._columns,
+                "name": self._names,
+                "digest": np.frombuffer(self._digests, f"V{DIGEST_NBYTES}"),
+                "fence": fences,
+                "check": checks,
+            }
         )
+        header = PackHeader(
+            self._rules, len(self._names), len(hashes), self._position, digest_of(table)
+        )
+        self._write(table)
         self._stream.seek(0)
         self._stream.write(seal_header(header))
         self._stream.seek(0, 2)
-
-    def close(self) -> None:
-        """Remove temporary files; may be called at any time."""
-        self._keys.close()
-
-    def _add_array(self, name: str, values: NDArray[Any]) -> None:
-        self._align()
-        kind = values.dtype.newbyteorder("<").str
-        data = values.astype(kind, copy=False).tobytes()
-        self._arrays[name] = ArrayEntry(kind, values.shape, self._position, digest_of(data))
-        self._write(data)
 
     def _align(self) -> None:
         self._write(bytes(-self._position % ALIGNMENT))

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
-    from wids.pack.packkeys import PackedKeys
+    from wids.pack.packfile import Pack
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchAhead
     from wids.reading.fieldfile import FieldFile
@@ -187,7 +187,7 @@ class ShardList:
             spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
         )
         self._opener = ShardOpener(
-            TarIndexes(self.cache, rules, [] if spec.pack is None else [spec.pack]),
+            TarIndexes(self.cache, rules),
             # With `localname`, a shard has a path of its own and is fetched to it.
             by_range=remote != "whole" and localname is None,
             access=access,
@@ -531,15 +531,15 @@ class ShardList:
         indexes, ref = self._opener.indexes, self.shards[shard_index]
         return indexes.of_remote(ref, indexes.packed(ref))
 
-    def packed_keys(self) -> PackedKeys | None:
-        """Return the key table in the pack of this dataset; None if there is none."""
+    def packed_keys(self) -> Pack | None:
+        """Return the pack that has the keys of this dataset; None if none has."""
         return self._opener.indexes.packed_keys(self.shards)
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         packed = self.packed_keys()
         if packed is not None:
-            return packed.hashes()
+            return packed.key_hashes()
         from wids.base.progress import progress
         from wids.reading.columns import read_key_hashes
 

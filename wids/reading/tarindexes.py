@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.files import write_atomically
+from wids.base.keyhash import hash_key, hash_keys
 from wids.base.urls import (
     display_url,
     file_name,
@@ -28,20 +29,18 @@ from wids.base.warn import WarningsOnce
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import CacheError, FetchError, ShardChangedError, ShardFormatError, WidsError
 from wids.log import logger
-from wids.specs.indexrules import rules_of
-from wids.specs.locations import folder_of, join, with_suffix
+from wids.pack.packformat import rule_bits
+from wids.specs.locations import with_suffix
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.pack.packfile import Pack
-    from wids.pack.packkeys import PackedKeys
     from wids.specs.shardtable import ShardTable
-    from wids.specs.textcolumns import TextColumn
     from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
@@ -75,26 +74,21 @@ class TarIndexes:
         cache: Gives the paths of sidecars, fetches those of remote shards and packs, and keeps what
             is read of them.
         rules: How the members of a shard are grouped into samples.
-        packs: Packs that are open already. Each other one is opened once, and those that are open
-            are not pickled.
 
     Attributes:
         cache, rules: As given.
         warnings: Issues each warning that many shards share only once.
     """
 
-    def __init__(self, cache: ShardCache, rules: IndexRules, packs: Iterable[Pack] = ()) -> None:
+    def __init__(self, cache: ShardCache, rules: IndexRules) -> None:
         self.cache = cache
         self.rules = rules
         self.warnings = WarningsOnce()
-        self._packs: dict[str, tuple[Pack, TextColumn] | WidsError] = {}
-        for pack in packs:
-            from wids.specs.packedspec import names_in
-
-            self._packs[pack.location] = (pack, names_in(pack))
+        self._packs: dict[str, Pack | WidsError] = {}  # each is opened once
+        self._are_of: dict[str, bool] = {}  # whether a pack is one of the dataset's shards
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packs": {}}
+        return {**self.__dict__, "_packs": {}}  # a copy opens them again
 
     # Of a local file, and of a remote shard.
 
@@ -326,10 +320,10 @@ class TarIndexes:
         if ref.pack is None:
             return None
         pack, _, row = self._row_of(ref, ref.pack)
-        return pack.index_digest(row) if pack.has_index(row) else None
+        return pack.index_digest(row)
 
-    def packed_keys(self, shards: ShardTable) -> PackedKeys | None:
-        """Return the key table of a dataset; None if no pack has a usable one.
+    def packed_keys(self, shards: ShardTable) -> Pack | None:
+        """Return the pack that has the keys of a dataset; None if none has.
 
         Args:
             shards: The shards of the dataset.
@@ -338,18 +332,17 @@ class TarIndexes:
         if location is None:
             return None
         try:
-            pack, _ = self._opened(location)
-            # The indexes in the table are those of the samples as they were packed.
-            if rules_of(pack.directory.spec, pack.location) != self.rules:
+            pack = self._opened(location)
+            # The indexes in its keys are those of the samples as they were packed.
+            if pack.header.rules != rule_bits(self.rules):
                 return None
-            if np.array_equal(pack.column("nsamples"), shards.nsamples):
-                sizes = pack.column("filesize")
-                known = (sizes != UNKNOWN) & (shards.filesize != UNKNOWN)
-                if (sizes == shards.filesize)[known].all():
-                    return pack.keys
+            if location not in self._are_of:
+                self._are_of[location] = _is_of_shards(pack, shards)
+            if self._are_of[location]:
+                return pack
             error: Exception = ShardFormatError(
-                "its shards have other sizes or numbers of samples than the spec says; pack the "
-                "dataset again (`wids export`)"
+                "its shards have other names, sizes or numbers of samples than the spec says; pack "
+                "the dataset again (`wids export`)"
             )
         except (WidsError, OSError) as raised:
             error = raised
@@ -369,10 +362,10 @@ class TarIndexes:
         if not pack.is_remote:
             image = pack.read_index(row)
             return None if image is None else TarIndex.from_pack(image, location, pack.status)
-        if not pack.has_index(row):
+        digest = pack.index_digest(row)
+        if digest is None:
             return None
-        digest = pack.index_digest(row).hex()
-        entry = Entry.of(self.cache.cache_dir, f"{location}#{row}", digest)
+        entry = Entry.of(self.cache.cache_dir, f"{location}#{row}", digest.hex())
         return self._kept(entry, location, lambda: bytes(pack.read_index(row) or b""))
 
     def _row_of(self, ref: ShardRef, place: str) -> tuple[Pack, str, int]:
@@ -388,23 +381,17 @@ class TarIndexes:
                 f"{display_url(place)}: expected the location of a pack, '#' and a number"
             )
         location, row = found[1], int(found[2])
-        pack, names = self._opened(location)
-        expected = file_name(ref.url)
-        # Joined, as it depends on the kind of server whether a name has a query.
-        name = file_name(join(folder_of(ref.url), names[row])) if row < len(names) else None
-        if name != expected:
-            shown = None if name is None else display_url(name)
+        pack, name = self._opened(location), file_name(ref.url)
+        if row >= pack.header.num_shards or pack.columns["name"][row] != hash_key(name):
             raise ShardFormatError(
-                f"{display_url(place)}: expected the shard {display_url(expected)!r} there, found "
-                f"{shown!r}; "
-                "pack the dataset again (`wids export`)"
+                f"{display_url(place)}: expected the shard {display_url(name)!r} there, found "
+                "another or none; pack the dataset again (`wids export`)"
             )
         return pack, location, row
 
-    def _opened(self, location: str) -> tuple[Pack, TextColumn]:
-        """Return a pack, which is opened if it is not, and the names of its shards."""
+    def _opened(self, location: str) -> Pack:
+        """Return a pack, which is opened if it is not."""
         from wids.pack.packfile import open_pack
-        from wids.specs.packedspec import names_in
 
         cache, found = self.cache, self._packs.get(location)
         if found is None:
@@ -412,8 +399,7 @@ class TarIndexes:
             if is_local(location):
                 path = str(cache.starting_folder.path_of(location))
             try:
-                pack = open_pack(path, cache_dir=cache.cache_dir, fetcher=cache.fetcher)
-                found = pack, names_in(pack)
+                found = open_pack(path, cache_dir=cache.cache_dir, fetcher=cache.fetcher)
             except WidsError as error:
                 # Kept, since each shard would otherwise try again, and wait for a silent server. It
                 # is a new error, as the frames of the raised one would stay in memory.
@@ -422,6 +408,17 @@ class TarIndexes:
         if isinstance(found, WidsError):
             raise type(found)(str(found))
         return found
+
+
+def _is_of_shards(pack: Pack, shards: ShardTable) -> bool:
+    """Return whether a pack has shards of these names, sizes and numbers of samples."""
+    if not np.array_equal(pack.columns["nsamples"], shards.nsamples):
+        return False
+    sizes = pack.columns["filesize"]
+    known = (sizes != UNKNOWN) & (shards.filesize != UNKNOWN)
+    return np.array_equal(sizes[known], shards.filesize[known]) and np.array_equal(
+        pack.columns["name"], hash_keys(list(map(file_name, shards.urls)))
+    )
 
 
 def _is_of(ref: ShardRef, index: TarIndex) -> bool:

@@ -31,7 +31,7 @@ _TO_TAKE_APART = (
     *("/\n", "/.\n", "/..\n", "\n.\n", "\n..\n", "\n~"),
 )
 _IN_URLS = ("?", "#")
-_SUFFIX = re.compile(r"\.(json|wpack|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(json|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
 _NUMBER = re.compile(r"([0-9]+)")
 _ANY_DIGIT = str.maketrans("0123456789", "0" * 10)

@@ -17,7 +17,6 @@ from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.log import logger
-from wids.pack.packformat import PACK_SUFFIX
 from wids.specs.locations import is_shard_name, natural_order, naturally_sorted
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -213,9 +212,7 @@ def _of_folder(location: str, listing: Listing) -> ListedShards:
     if not entries and spec is None:
         shown = display_url(location).rstrip("/")
         if not counts:
-            specs = [
-                name for name in listing.files if name.lower().endswith((".json", PACK_SUFFIX))
-            ]
+            specs = [name for name in listing.files if name.lower().endswith(".json")]
             some = sorted(specs, key=natural_order)[:_MOST_SHOWN]
             more = f" and {len(specs) - len(some)} more" if len(specs) > len(some) else ""
             named = ", ".join(display_url(listing.files[name].url) for name in some)

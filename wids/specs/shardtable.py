@@ -7,10 +7,9 @@ not parsed.
 from __future__ import annotations
 
 import json
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -61,7 +60,6 @@ class ShardTable(Sequence[ShardRef]):
             no shard has is left out.
         extras: All other keys of each shard as the text of a JSON object, "" if there are none.
         pack: Path or URL of the pack whose rows are the shards in this order; None for none.
-        remake: Makes the table again where it is unpickled, in place of its columns; None for none.
 
     >>> table = ShardTable([{"url": "a.tar", "nsamples": 2, "weight": 0.5}])
     >>> table[0]["weight"], table.nsamples.tolist()
@@ -74,7 +72,6 @@ class ShardTable(Sequence[ShardRef]):
     digests: Mapping[str, NDArray[np.uint8]]
     extras: TextColumn
     pack: str | None = None
-    remake: Callable[[], ShardTable] | None = None
 
     def __init__(self, shards: Iterable[Mapping[str, Any]]) -> None:
         rows = list(shards)
@@ -99,7 +96,6 @@ class ShardTable(Sequence[ShardRef]):
         extras: TextColumn | None = None,
         *,
         pack: str | None = None,
-        remake: Callable[[], ShardTable] | None = None,
     ) -> ShardTable:
         """Return a table made of the given columns, all of one length.
 
@@ -110,7 +106,6 @@ class ShardTable(Sequence[ShardRef]):
             digests: As the attribute.
             extras: As the attribute; None if no shard has any.
             pack: As the attribute.
-            remake: As the attribute.
         """
         table = cls.__new__(cls)
         table.urls = urls
@@ -121,7 +116,6 @@ class ShardTable(Sequence[ShardRef]):
             extras = TextColumn.constant("", len(urls))
         table.extras = extras
         table.pack = pack
-        table.remake = remake
         return table
 
     @classmethod
@@ -232,11 +226,6 @@ class ShardTable(Sequence[ShardRef]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        if self.remake is not None:
-            return operator.call, (self.remake,)
-        return super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
         # Every worker gets a copy of the spec, and most counts fit two or four bytes.

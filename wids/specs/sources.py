@@ -48,7 +48,7 @@ def load_spec(
     Args:
         source: One of
 
-            - path or URL of a JSON spec or a pack, or an open file that holds a spec;
+            - path or URL of a JSON spec, or an open file that holds one;
             - a folder with shards, a glob (`train-*.tar`), a brace pattern (`train-{000..146}.tar`)
               or one shard;
             - a folder or glob in an object store or on the hub (`s3://bucket/train/`,
@@ -80,19 +80,7 @@ def load_spec(
         return SpecCache.of(location, base, cache_dir, cached)
 
     try:
-        if isinstance(source, str | os.PathLike) and is_pack_name(os.fspath(source)):
-            from wids.specs.packedspec import load_packed_spec
-
-            spec = load_packed_spec(
-                os.fspath(source),
-                base=None if base is None else os.fspath(base),
-                options=options,
-                allow_local=allow_local,
-                cache_dir=cache_dir,
-                store=store,
-            )
-        else:
-            spec = _loaded(source, base, options, allow_local, cache_of, store)
+        spec = _loaded(source, base, options, allow_local, cache_of, store)
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
@@ -146,6 +134,11 @@ def _loaded(
         return parse(source.read(), str(name))
     if isinstance(source, str | os.PathLike):
         location = os.fspath(source)
+        if is_pack_name(location):
+            raise SpecError(
+                f"{display_url(location)}: is a pack, the tar indexes of the shards of a spec; "
+                "open the spec, whose key 'pack' names it"
+            )
         found = _shards_at(location, base, options, parse, store)
         if found is not None:
             return found

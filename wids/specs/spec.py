@@ -14,7 +14,7 @@ the parser passes the function that reads the documents to which a spec refers.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wids.base.urls import display_url, is_local
 from wids.base.valuesizes import json_nbytes
@@ -33,10 +33,7 @@ from wids.specs.rows import (
 )
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
-if TYPE_CHECKING:
-    from wids.pack.packfile import Pack
-
-__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds", "located_row"]
+__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds"]
 
 _WRITTEN_NBYTES = 16 << 20  # documents up to this size are checked for keys that stand twice
 Read = Callable[[str], bytes]
@@ -76,7 +73,6 @@ class DatasetSpec:
         base: Folder or URL against which relative URLs were resolved; "" for the working
             directory.
         header: All other top-level keys of the JSON, unchanged.
-        pack: The open pack that it was read from; None for a JSON.
         catalogue: Location of the file that has a row for each sample; None without one.
 
     >>> spec = DatasetSpec.parse('{"shardlist": [{"url": "a.tar", "nsamples": 2}]}', "/data/x.json")
@@ -91,14 +87,12 @@ class DatasetSpec:
         name: str | None = None,
         base: str = "",
         header: Mapping[str, Any] | None = None,
-        pack: "Pack | None" = None,
         catalogue: str | None = None,
     ) -> None:
         self.shards = shards if isinstance(shards, ShardTable) else ShardTable(shards)
         self.name = name
         self.base = base
         self.header = dict(header or {})
-        self.pack = pack
         self.catalogue = catalogue
 
     @classmethod
@@ -436,24 +430,6 @@ class _Parser:
                 f"{source}: {field}: {location!r:.200} is a file of this machine, which a spec "
                 "from a server may not name; pass allow_local=True if you trust the server"
             )
-
-
-def located_row(
-    row: dict[str, Any], source: str, number: int, base: str, *, allow_local: bool
-) -> dict[str, Any]:
-    """Check the entry of one shard, and resolve its locations.
-
-    Args:
-        row: The entry.
-        source: Path or URL of what holds the entry; a server may not name local files.
-        number: Number of the shard, for messages.
-        base: Folder or URL against which relative locations are resolved.
-        allow_local: Allow a server to name files of this machine.
-
-    Raises:
-        SpecError: The entry is malformed.
-    """
-    return _Parser(None, BOUNDS, allow_local=allow_local).shard(row, source, number, base)
 
 
 def _lies_below(url: str, base: str, given: str) -> bool:

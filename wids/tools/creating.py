@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,7 @@ from wids.base.urls import (
     scheme_of,
 )
 from wids.catalogue.files import publish
-from wids.errors import SpecError, WidsError
-from wids.pack.packfile import open_pack
+from wids.errors import SpecError
 from wids.pack.packformat import PACK_SUFFIX, is_pack_name
 from wids.specs.build import KEPT_INDEX, USUAL_DIGESTS, build_spec, default_name
 from wids.specs.indexrules import rules_of, unusual_rules
@@ -179,10 +177,8 @@ def create_spec(
     lost: list[str] = []
     if output is not None:
         if pack is not None:  # before the spec that names it
-            earlier = None
-            if resume and old.get("pack") == pack_name:
-                with suppress(OSError, WidsError):  # there is none, or it is damaged
-                    earlier = open_pack(pack)
+            # Each entry of the earlier spec names its row in the earlier pack.
+            again = resume and old.get("pack") == pack_name
             spec, packed = _packed(
                 spec,
                 output,
@@ -190,7 +186,7 @@ def create_spec(
                 keep_index=index_dir is not None,
                 workers=workers,
                 cache_dir=cache_dir,
-                earlier=earlier,
+                earlier=DatasetSpec.parse(old, str(output)).shards if again else (),
             )
         lost = sorted(old.keys() - spec.header.keys() - _MADE)
         if lost:  # such as class names

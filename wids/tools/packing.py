@@ -1,19 +1,19 @@
-"""Packing of the tar indexes, entries and keys of a dataset's shards into one file."""
+"""Packing of the tar indexes and keys of a dataset's shards into one file."""
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wids.base.files import OutputFile, named_write_errors
-from wids.base.keyhash import hash_packed
+from wids.base.keyhash import hash_key, hash_packed
 from wids.base.progress import progress
-from wids.base.shardref import outlast_tick
+from wids.base.shardref import ShardRef, outlast_tick
 from wids.base.system import num_cores
 from wids.base.urls import display_url, file_name, is_compressed_name, is_local, local_path
 from wids.caching.cache import ShardCache, local_copy
@@ -21,31 +21,26 @@ from wids.errors import SampleCountError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
+from wids.pack.packformat import rule_bits
 from wids.pack.packwriter import PackWriter
 from wids.reading.orderedmap import OrderedMap
+from wids.reading.tarindexes import TarIndexes
 from wids.specs.indexrules import rules_of
-from wids.specs.newspec import name_in_spec
-from wids.specs.packedspec import names_in, table_columns
 from wids.specs.remoteindex import index_remote
-from wids.specs.shardtable import ShardTable
-from wids.specs.textcolumns import TextColumn
+from wids.specs.shardtable import UNKNOWN
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from wids.base.shardref import ShardRef
-    from wids.pack.packfile import Pack
     from wids.specs.spec import DatasetSpec
     from wids.tar.sidecar import IndexRules
 
 __all__ = ["Packed", "write_pack"]
-
-_OWN_KEYS = ("index", "pack")  # of entries: where a tar index lay, which is in the pack now
 
 
 @dataclass(frozen=True)
@@ -73,20 +68,21 @@ def write_pack(
     *,
     cache_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
-    earlier: Pack | None = None,
+    earlier: Sequence[ShardRef] = (),
 ) -> Packed:
     """Write the pack of all shards of a spec.
 
     Tar indexes are taken from sidecars that are proven to match, else made by reading headers. The
-    same shards give the same bytes. Memory does not grow with the indexes and keys.
+    same shards give the same bytes. A sample takes some 25 bytes of memory, for its key.
 
     Args:
         spec: The spec, with resolved locations.
         path: The pack. It appears under this name when it is complete.
         cache_dir: Cache folder, where sidecars of local shards may lie.
         workers: Number of shards at a time; by default two for each core.
-        earlier: A pack whose tar indexes of remote shards are taken over, without a request, where
-            the spec names no other index and says the same size and number of samples.
+        earlier: Shards of an earlier spec, from whose pack the tar indexes of remote shards are
+            taken over, without a request, where the spec names no other index and says the same
+            size and number of samples.
 
     Raises:
         WidsError: A shard cannot be read, or is not what the spec promises; or it was changed
@@ -98,12 +94,12 @@ def write_pack(
     cache = ShardCache(cache_dir, fetcher=fetcher)
     out = OutputFile(path)
     try:
-        with named_write_errors(path), closing(PackWriter(out.stream, path.parent)) as writer:
-            taken = None if earlier is None else _Earlier.of(earlier)
-            job = _Job(spec, cache, rules_of(spec.header), path.parent, taken)
-            table, num_without, versions = job.add_all(writer, workers)
-            name = {} if job.spec.name is None else {"name": job.spec.name}
-            writer.finish(*table_columns(table), name | dict(job.spec.header))
+        rules = rules_of(spec.header)
+        job = _Job(spec, cache, rules, TarIndexes(cache, rules), earlier)
+        with named_write_errors(path):
+            writer = PackWriter(out.stream, rule_bits(rules))
+            num_samples, num_without, versions = job.add_all(writer, workers)
+            writer.finish()
             out.stream.flush()
         # The date of the pack would say that its index of a shard written meanwhile is newer.
         newest = 0
@@ -122,8 +118,8 @@ def write_pack(
         out.discard()
         cache.close()
     outlast_tick(path, newest)
-    total = int(table.nsamples.sum())
-    return Packed(len(table), total, num_without, path.stat().st_size, sum(job.nbytes_read))
+    nbytes = path.stat().st_size
+    return Packed(len(spec.shards), num_samples, num_without, nbytes, sum(job.nbytes_read))
 
 
 @dataclass(frozen=True)
@@ -132,36 +128,9 @@ class _Row:
 
     image: bytes
     hashes: NDArray[np.uint64]
-    nbytes: int | None
+    name: int
+    filesize: int
     version: int
-    digest: bytes
-
-
-@dataclass(frozen=True)
-class _Earlier:
-    """Tar indexes of an earlier pack, by the names of their shards."""
-
-    pack: Pack
-    rows: Mapping[str, int]
-
-    @classmethod
-    def of(cls, pack: Pack) -> _Earlier:
-        return cls(pack, {name: row for row, name in enumerate(names_in(pack))})
-
-    def index_of(self, ref: ShardRef) -> TarIndex | None:
-        """Return the tar index of a remote shard; None if there is none that fits its entry."""
-        row = self.rows.get(ref.url)
-        try:
-            image = None if row is None else self.pack.read_index(row)
-            if image is None:
-                return None
-            index = TarIndex(parse_sidecar(image, self.pack.location))
-            index.check()
-        except WidsError as error:
-            logger.info("%s: not used: %s", self.pack.location, error)
-            return None
-        said = (ref.filesize, ref.nsamples)
-        return index if said == (index.source.nbytes, index.num_samples) else None
 
 
 @dataclass(frozen=True)
@@ -172,26 +141,34 @@ class _Job:
         spec: The spec.
         cache: Gives the paths of sidecars.
         rules: How members are grouped into samples.
-        folder: Folder of the pack, to which the names of local shards are relative.
-        earlier: Where indexes of remote shards may be taken from.
+        indexes: Reads the packs of the earlier shards.
+        earlier: Shards of an earlier spec, whose packs may have indexes of remote shards.
         nbytes_read: Number of bytes of each time that a server was read for an index.
     """
 
     spec: DatasetSpec
     cache: ShardCache
     rules: IndexRules
-    folder: Path
-    earlier: _Earlier | None = None
+    indexes: TarIndexes
+    earlier: Sequence[ShardRef]
     nbytes_read: list[int] = field(default_factory=list)  # appended to by several threads
+
+    @cached_property
+    def _earlier_rows(self) -> dict[str, int]:
+        return {ref.url: row for row, ref in enumerate(self.earlier)}
 
     def add_all(
         self, writer: PackWriter, workers: int | None
-    ) -> tuple[ShardTable, int, NDArray[np.int64]]:
-        """Add all shards; return their table, the number without an index, and their versions."""
+    ) -> tuple[int, int, NDArray[np.int64]]:
+        """Add all shards; return the numbers of samples and of shards without index, and versions.
+
+        Args:
+            writer: What they are added to.
+            workers: As for `write_pack`.
+        """
         shards = self.spec.shards
-        nsamples, filesize = np.zeros(len(shards), np.int64), shards.filesize.copy()
         versions = np.zeros(len(shards), np.int64)
-        num_without = 0
+        num_samples = num_without = 0
         num_threads = min(workers or 2 * num_cores(), len(shards)) or 1
         made = OrderedMap(
             self._row_of, iter(shards), num_threads=num_threads, ahead=2 * num_threads
@@ -199,19 +176,11 @@ class _Job:
         with closing(made):
             rows = progress(made, total=len(shards), desc="packing shards", unit="shard")
             for number, row in enumerate(rows):
-                writer.add(row.image, row.hashes)
+                writer.add(row.image, row.hashes, name=row.name, filesize=row.filesize)
+                num_samples += len(row.hashes)
                 num_without += not row.image
-                versions[number], nsamples[number] = row.version, len(row.hashes)
-                if row.nbytes is not None:
-                    filesize[number] = row.nbytes
-        names = TextColumn(name_in_spec(url, self.folder) for url in shards.urls)
-        extras = shards.extras
-        if extras.is_constant and len(extras):
-            extras = TextColumn.constant(_kept_extras(extras[0]), len(extras))
-        else:
-            extras = TextColumn(map(_kept_extras, extras))
-        table = ShardTable.of_columns(names, nsamples, filesize, shards.digests, extras)
-        return table, num_without, versions
+                versions[number] = row.version
+        return num_samples, num_without, versions
 
     def _row_of(self, ref: ShardRef) -> _Row:
         version = _version_of(ref.url)
@@ -225,12 +194,13 @@ class _Job:
             )
         columns = index.columns()
         hashes = hash_packed(columns.key_bytes, columns.key_starts)
-        if is_compressed_name(
-            file_name(ref.url)
-        ):  # its index is that of its plain form, which is elsewhere
-            return _Row(b"", hashes, None, version, index.digest)
-        ref.check_size(shown, index.source.nbytes, remedy="create the spec again (`wids create`)")
-        return _Row(index.image(), hashes, index.source.nbytes, version, index.digest)
+        name = file_name(ref.url)
+        if is_compressed_name(name):  # its index is that of its plain form, which is elsewhere
+            filesize = UNKNOWN if ref.filesize is None else ref.filesize
+            return _Row(b"", hashes, hash_key(name), filesize, version)
+        nbytes = index.source.nbytes
+        ref.check_size(shown, nbytes, remedy="create the spec again (`wids create`)")
+        return _Row(index.image(), hashes, hash_key(name), nbytes, version)
 
     def _stated_index(self, location: str) -> TarIndex | None:
         """Return the tar index at the location that the spec states; None if it cannot be used."""
@@ -258,9 +228,11 @@ class _Job:
             return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
         if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
             return stated
-        taken = None if self.earlier is None else self.earlier.index_of(ref)
-        if taken is not None and taken.source.rules == self.rules:
-            return taken
+        row = self._earlier_rows.get(ref.url)
+        if row is not None and (pack := self.earlier[row].pack) is not None:
+            taken = self.indexes.packed(ShardRef.of(ref, pack=pack))
+            if taken is not None:
+                return taken
         if compressed:
             return self._index_of_whole(ref.url)
         try:
@@ -276,12 +248,6 @@ class _Job:
             if not is_local(url):
                 self.nbytes_read.append(path.stat().st_size)
             return TarIndex.from_tar(path, **self.rules, quiet=True)
-
-
-def _kept_extras(text: str) -> str:
-    """Return the other keys of an entry, as JSON, without those that name its tar index."""
-    kept = {key: value for key, value in json.loads(text or "{}").items() if key not in _OWN_KEYS}
-    return json.dumps(kept) if kept else ""
 
 
 def _version_of(url: str) -> int:

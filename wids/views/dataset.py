@@ -41,7 +41,7 @@ class ShardListDataset(viewable.ShardListDataset, Dataset[Any]):  # type: ignore
     options: `fields`, `remote`, `allow_pickle` and so on.
 
     Args:
-        shards: What `wids.open` opens, but for saved views: a spec, a pack, a folder, a pattern, a
+        shards: What `wids.open` opens, but for saved views: a spec, a folder, a pattern, a
             shard, or a list.
         cache_size: Bound of the cache folder in bytes; None for none.
         cache_dir: Cache folder; by default `WIDS_CACHE`, else the user's cache folder.

@@ -142,7 +142,7 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
     give one or two; no spec can set those of safety.
 
     Args:
-        source: Path or URL of a JSON spec, a pack or a saved view; a folder, glob, brace pattern or
+        source: Path or URL of a JSON spec or a saved view; a folder, glob, brace pattern or
             single tar; an open file that holds a spec; a spec as `json.load` returns it, a saved
             view likewise (its locations are relative to the current folder), or a `DatasetSpec`; or
             a list of these, of `{"url", "nsamples"}` dicts or of `(url, nsamples)` pairs. Shards
