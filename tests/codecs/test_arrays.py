@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from wids.codecs.arrays import decode_npy, decode_npz, encode_npz
-from wids.codecs.safetensors import decode_safetensors, encode_safetensors
+from wids.codecs.arrays import (
+    decode_npy,
+    decode_npz,
+    decode_safetensors,
+    encode_npz,
+    encode_safetensors,
+)
 from wids.errors import DecodeError
 
 SAFETENSORS_TYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<f8"]

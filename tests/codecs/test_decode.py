@@ -13,11 +13,10 @@ from helpers.pictures import draw, save
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.codecs.arrays import encode_npy, encode_npz
+from wids.codecs.arrays import encode_npy, encode_npz, encode_safetensors
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.formats import pack_field
 from wids.codecs.images import ImageDecoder
-from wids.codecs.safetensors import encode_safetensors
 from wids.codecs.tenbin import encode_tenbin
 from wids.errors import DecodeError
 

@@ -1,4 +1,4 @@
-"""Decoding of `.npy` and `.npz` fields, singly or in batches, and their encoding.
+"""Decoding of `.npy`, `.npz` and `.safetensors` fields, and their encoding; `.npy` in batches, too.
 
 Arrays of `.npy` are views of the given bytes, and read-only if these are. Nothing is allocated for
 a header before its size is checked against the bytes present. Object arrays, which are pickles, are
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy_format
 
+from wids.base.optional import load
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ __all__ = [
     "Windows",
     "decode_npy",
     "decode_npz",
+    "decode_safetensors",
     "encode_npy",
     "encode_npz",
+    "encode_safetensors",
     "npy_layout",
     "stack_classes",
     "stack_npy",
@@ -47,6 +50,9 @@ NPY_MAGIC = b"\x93NUMPY"
 _STEP_NBYTES = 1 << 20  # bytes of a zip member read at once
 MAX_MEMBERS = 65_535  # of a .npz, each of which takes a kilobyte and tens of microseconds
 _ENTRY_MAGIC = b"PK\1\2"  # of an entry of the table of a zip archive
+# Real files have some thousand. A header of megabytes could name a million without data, each of
+# which takes a kilobyte and 10 us.
+MAX_TENSORS = 100_000
 NPY_HEADER_LIMIT = 1 << 16  # bytes; structured types with hundreds of fields need far fewer
 
 
@@ -370,3 +376,79 @@ def stack_classes(fields: Windows) -> npt.NDArray[np.int64] | None:
     for column in range(most):
         numbers = np.where(inside[:, column], 10 * numbers + digits[:, column], numbers)
     return numbers
+
+
+# --- .safetensors --------------------------------------------------------------------------------
+
+
+def decode_safetensors(data: bytes | memoryview) -> dict[str, Any]:
+    """Read all tensors of a `.safetensors` file.
+
+    Args:
+        data: The whole file.
+
+    Returns:
+        Tensor by name, sorted by name: writable numpy arrays. Types that numpy lacks (bfloat16,
+        float8) come as torch tensors.
+
+    Raises:
+        DecodeError: The file is malformed, or has more than 100,000 tensors.
+        ModuleNotFoundError: The library is not installed, or a type needs torch, which is not.
+
+    >>> decode_safetensors(encode_safetensors({"weight": np.ones(2, "f4")}))
+    {'weight': array([1., 1.], dtype=float32)}
+    """
+    library = load("safetensors.numpy", "safetensors")
+    content = bytes(data)
+    header = content[: 8 + int.from_bytes(content[:8], "little")]
+    if (count := header.count(b'"data_offsets"')) > MAX_TENSORS:
+        raise DecodeError(
+            f"safetensors: expected at most {MAX_TENSORS} tensors, found {count}; decode such "
+            "fields by a function of your own (decoders=)"
+        )
+    try:
+        tensors = library.load(content)
+    except load("safetensors", "safetensors").SafetensorError as error:
+        raise DecodeError(f"safetensors: {error}") from error
+    except KeyError:  # a type that numpy lacks
+        tensors = load("safetensors.torch", "torch").load(content)
+    # The library gives them in another order each time.
+    return {name: _as_array(tensors[name]) for name in sorted(tensors)}
+
+
+def _as_array(tensor: Any) -> Any:
+    """Return a tensor as a numpy array, or unchanged if torch alone can read it."""
+    try:
+        return np.asarray(tensor)
+    except (TypeError, RuntimeError):  # of a type that numpy lacks, on a GPU, or with a gradient
+        return tensor
+
+
+def encode_safetensors(tensors: Mapping[str, Any]) -> bytes:
+    """Write named arrays as `.safetensors`.
+
+    Args:
+        tensors: Array or torch tensor by name.
+
+    Raises:
+        TypeError: `tensors` is not a mapping.
+        ValueError: An array is of a type that the format does not have.
+        ModuleNotFoundError: The library is not installed.
+
+    >>> encode_safetensors({})[8:]
+    b'{}      '
+    """
+    if not isinstance(tensors, Mapping):
+        raise TypeError("expected arrays by name")
+    arrays = {name: _as_array(tensor) for name, tensor in tensors.items()}
+    kind = "numpy" if all(isinstance(each, np.ndarray) for each in arrays.values()) else "torch"
+    if kind == "numpy":
+        made = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    else:
+        as_tensor = load("torch", "torch").as_tensor
+        made = {name: as_tensor(each).cpu().contiguous() for name, each in arrays.items()}
+    try:
+        return bytes(load(f"safetensors.{kind}", "safetensors").save(made))
+    except (load("safetensors", "safetensors").SafetensorError, RuntimeError) as error:
+        types = {name: str(each.dtype) for name, each in made.items()}
+        raise ValueError(f"safetensors: {error}; the arrays have the types {types}") from error

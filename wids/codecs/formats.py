@@ -14,7 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from wids.base.optional import load
-from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
+from wids.codecs.arrays import (
+    decode_npy,
+    decode_npz,
+    decode_safetensors,
+    encode_npy,
+    encode_npz,
+    encode_safetensors,
+)
 from wids.codecs.documents import (
     DEFAULT_MAX_NBYTES,
     decode_cbor,
@@ -35,7 +42,6 @@ from wids.codecs.documents import (
     unpickle_torch,
 )
 from wids.codecs.images import IMAGE_TARGETS, ImageDecoder, encode_image
-from wids.codecs.safetensors import decode_safetensors, encode_safetensors
 from wids.errors import DecodeError
 
 __all__ = [
