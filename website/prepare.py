@@ -33,9 +33,9 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 # the page of `SampleSequence`, which describes those that samplers, loaders and views call.
 INTERNAL = """
 batch_kind choose_remote column_at column_reader dataset_shards drop_if_changed gather_fields
-index_rules is_near key_hashes keys_at locate_batch locate_sample packed_index
+index_rules is_near key_hashes keys_at locate_batch locate_sample
 packed_keys pipeline places prefetches read_as read_batch_as
-read_raw stored_at
+read_raw remote_index stored_at
 
 add_time answer begin_pass of_thread receive timed
 
