@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain, pairwise
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from wids.codecs.documents import decode_class
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.loaderstats import counted_apart, counted_as, touch_if_counted
+from wids.reading.openshards import by_shard
 from wids.reading.ragged import Ragged, Values, pack
 from wids.tar.fileshard import FileShard
 
@@ -65,6 +66,9 @@ class Gathering:
         opened: The open shards. If the batch has more shards than may be open at once, its fields
             are copied one by one.
         announcer: Announces the bytes to be read to the kernel if that is faster.
+
+    Attributes:
+        indexes: As given, in the order of the batch.
     """
 
     def __init__(
@@ -76,26 +80,20 @@ class Gathering:
     ) -> None:
         self._announcer = announcer
         self._open_shard = opened.use
-        # Sorted, so that samples of a shard follow each other; `order` has their slots in the
-        # batch. Stable, so that a repeated index keeps the order of the batch.
-        self._order = np.argsort(indexes, kind="stable")
-        self._ascending = indexes[self._order]
-        shard_indexes = np.searchsorted(ends, self._ascending, side="right")
-        cuts = np.flatnonzero(shard_indexes[1:] != shard_indexes[:-1]) + 1
-        firsts = [0, *cuts.tolist()] if len(indexes) else []
-        self._shard_indexes: list[int] = shard_indexes[firsts].tolist()
-        self._bounds: list[int] = [*firsts, len(indexes)]
+        self.indexes = indexes
+        # The number of each shard, the slots of its samples in the batch, their local indexes.
+        self._shards = list(by_shard(ends, indexes))
+        # The slots in the order of storage.
+        self._order = np.concatenate([np.empty(0, np.int64), *(each[1] for each in self._shards)])
         # If the batch has more shards than may be open, the first would be closed before the last
         # is read. Such shards are opened again for each access and not kept open.
-        self._crowded = len(self._shard_indexes) > opened.limit
+        self._crowded = len(self._shards) > opened.limit
         self._kept = None if self._crowded else list(self._open_groups())
         self._found: dict[str, Windows] = {}
 
     def _open_groups(self) -> Iterator[tuple[OpenShard, Integers]]:
-        bounds = pairwise(self._bounds)
-        for shard_index, (start, stop) in zip(self._shard_indexes, bounds, strict=True):
-            opened = self._open_shard(shard_index)
-            yield opened, self._ascending[start:stop] - opened.start
+        for number, _, local_indexes in self._shards:
+            yield self._open_shard(number), local_indexes
 
     @property
     def _groups(self) -> Iterable[tuple[OpenShard, Integers]]:
@@ -116,13 +114,6 @@ class Gathering:
         for opened, local_indexes in self._groups:
             for local_index in local_indexes.tolist():
                 yield next(slots), opened, local_index
-
-    @property
-    def indexes(self) -> Integers:
-        """The global indexes, in the order of the batch."""
-        indexes = np.empty_like(self._ascending)
-        indexes[self._order] = self._ascending
-        return indexes
 
     @property
     def keys(self) -> list[str]:
@@ -238,8 +229,10 @@ class Gathering:
 
     def _at(self, row: int) -> tuple[OpenShard, int]:
         """Return the shard of a row in the order of storage, and the sample's local index."""
-        opened = self._open_shard(self._shard_indexes[bisect_right(self._bounds, row) - 1])
-        return opened, int(self._ascending[row]) - opened.start
+        sizes = [len(slots) for _, slots, _ in self._shards]
+        place = bisect_right(list(accumulate(sizes)), row)
+        number, _, local_indexes = self._shards[place]
+        return self._open_shard(number), int(local_indexes[row - sum(sizes[:place])])
 
     def find(self, extensions: Sequence[str], asked: Collection[str] | None = ()) -> None:
         """Look up several fields and remember where they are, which is faster than one by one.
@@ -267,7 +260,7 @@ class Gathering:
         if (joined < 0).any():
             row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
             opened, local_index = self._at(row)
-            index, sample = opened.shard.index, int(self._ascending[row])
+            index, sample = opened.shard.index, opened.start + local_index
             # The message lists the other fields, so that a misspelt name is noticed.
             present = ", ".join(name for name, _, _ in index.fields(local_index))
             missing = DecodeError(

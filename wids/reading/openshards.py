@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,14 +108,16 @@ def by_shard(
     0 [1 3] [2 2]
     3 [2 0] [0 1]
     """
+    if not len(indexes):
+        return
     order = np.argsort(indexes, kind="stable")
-    ascending, first = indexes[order], 0
-    while first < len(order):
-        number = int(np.searchsorted(ends, ascending[first], "right"))
-        stop = first + int(np.searchsorted(ascending[first:], ends[number]))
-        begin = int(ends[number - 1]) if number else 0
-        yield number, order[first:stop], ascending[first:stop] - begin
-        first = stop
+    rows = indexes[order]
+    numbers = np.searchsorted(ends, rows, "right")
+    rows -= np.where(numbers > 0, ends[numbers - 1], 0)
+    cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()]
+    bounds = pairwise([*cuts, len(order)])
+    for number, (start, stop) in zip(numbers[cuts].tolist(), bounds, strict=True):
+        yield number, order[start:stop], rows[start:stop]
 
 
 @dataclass(slots=True)  # attributes of a slotted class are the fastest to get at

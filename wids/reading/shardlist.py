@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from bisect import bisect_left
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -414,16 +413,11 @@ class ShardList:
         Each list has at most as many shards as may be open at once, which usually are all.
         """
         groups: list[ShardSamples] = []
-        first = 0
-        while first < len(indexes):
+        for number, _, rows in by_shard(self._locator.ends, np.array(indexes, np.int64)):
             if len(groups) == self._opened.limit:
                 yield groups
                 groups = []
-            shard_index = self._locator.shard_of(indexes[first])
-            opened = self._opened.use(shard_index)
-            after = bisect_left(indexes, int(self._locator.ends[shard_index]), first)
-            groups.append((opened, [index - opened.start for index in indexes[first:after]]))
-            first = after
+            groups.append((self._opened.use(number), rows.tolist()))
         yield groups
 
     def __iter__(self) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from wids.reading.openshards import by_shard
 from wids.reading.shardlist import is_sharded
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import Shard
@@ -104,16 +105,12 @@ def _written_nbytes(
     """Return the bytes that each sample takes in a new shard; int64, shape `(n,)`."""
     if not is_sharded(dataset):
         return _joined_nbytes(dataset, positions, omissions, rekey=rekey)
-    ends = dataset.cum_lengths
     nbytes = np.empty(len(positions), np.int64)
     # Samples are grouped by old shard, so that each shard is opened once for any order.
-    order = np.argsort(positions, kind="stable")
-    for shard_index, rows in _by_shard(positions, order, ends):
-        first = int(ends[shard_index] - dataset.lengths[shard_index])
-        shard, _, entry = dataset.locate_sample(first)
+    for _, rows, local_indexes in by_shard(dataset.cum_lengths, positions):
+        shard, _, entry = dataset.locate_sample(int(positions[rows[0]]))
         omissions.add_members(shard.index.skipped, entry["url"])
         columns = shard.index.columns()
-        local_indexes = positions[rows] - first
         nbytes[rows] = columns.sum_by_sample(BLOCK + -(-columns.sizes // BLOCK) * BLOCK)[
             local_indexes
         ]
@@ -146,17 +143,6 @@ def _joined_nbytes(
             for extension, size in samples.field_sizes(position).items()
         )
     return nbytes
-
-
-def _by_shard(
-    positions: NDArray[np.int64], order: NDArray[np.intp], ends: NDArray[np.int64]
-) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Yield each shard that is read, with the rows of `positions` that lie in it."""
-    shards = np.searchsorted(ends, positions[order], side="right")
-    borders = np.flatnonzero(np.diff(shards)) + 1
-    for rows in np.split(order, borders):
-        if rows.size:
-            yield int(np.searchsorted(ends, positions[rows[0]], side="right")), rows
 
 
 def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
