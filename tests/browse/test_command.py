@@ -104,59 +104,23 @@ def test_it_ends_while_a_server_of_shards_hangs(
     assert process.returncode == 0
 
 
-def test_names_of_classes_and_a_report_are_read_from_files(shard: Path, tmp_path: Path):
-    """The files given by options are shown on the page."""
+def test_names_of_classes_are_read_from_a_file(shard: Path, tmp_path: Path):
+    """The names in the file that an option gives are shown on the page."""
     names = tmp_path / "names.txt"
     names.write_text("cat\ndog\n")
-    report = tmp_path / "report.json"
-    fault = {"shard": str(shard), "place": "byte 0", "what": "w", "cure": "c", "severity": "error"}
-    report.write_text(json.dumps({"num_shards": 1, "num_errors": 1, "faults": [fault]}))
-    options = ("--class-names", str(names), "--check", str(report))
-    with Command(shard, tmp_path, *options) as server:
+    with Command(shard, tmp_path, "--class-names", str(names)) as server:
         tiles = server.get("api/page").json()["tiles"]
         assert [tile["label"]["name"] for tile in tiles[:3]] == ["cat", "dog", None]
-        assert server.get("api/shards").json()["shards"][0]["state"] == "damaged"
 
 
-def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
-    """`train.check.json` is found for `train.json`; a damaged report is ignored."""
-    spec = tmp_path / "train.json"
-    spec.write_text(json.dumps({"shardlist": [{"url": shard.name, "nsamples": 5}]}))
-    report = tmp_path / "train.check.json"
-    for text, checked in (
-        ('{"num_shards": 1, "num_errors": 0, "faults": []}', True),
-        ("[1", False),
-    ):
-        report.write_text(text)
-        with Command(spec, tmp_path) as server:
-            dataset = server.get("api/dataset").json()
-        assert (dataset["checked"] is not None, dataset["title"]) == (checked, "train")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
-        (["--check", "/no/such/file"], "No such file"),
-        (["--check", "strings.json"], "found no list of faults"),
-        (["--check", "deep.json"], "more levels of JSON"),
-    ],
-)
 def test_what_cannot_be_is_said_before_anything_is_served(
-    shard: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: list[str],
-    message: str,
+    shard: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """A wrong argument gives exit code 1 and one line on standard error."""
-    (shard.parent / "strings.json").write_text('{"faults": ["a"], "num_shards": null}')
-    (shard.parent / "deep.json").write_text("[" * 100_000)
-    monkeypatch.chdir(shard.parent)
-    assert main(["browse", str(shard), "--port", "0", *options]) == 1
+    """A host that there is not gives exit code 1 and one line on standard error."""
+    assert main(["browse", str(shard), "--port", "0", "--host", "no.such.host.invalid"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert message in captured.err
+    assert "no.such.host.invalid" in captured.err
     assert captured.err.count("\n") == 1
 
 
@@ -251,7 +215,7 @@ def test_a_damaged_shard_of_a_folder_hides_no_other(
         assert [each["key"] for each in server.get("api/page").json()["tiles"]] == ["a", "c"]
         rows = server.get("api/shards").json()["shards"]
     assert [row["state"] for row in rows] == ["local", "damaged", "local"]
-    assert "b.tar" in rows[1]["messages"][0]
+    assert "b.tar" in rows[1]["message"]
     assert main(["browse", str(tmp_path / "b.tar")]) == 1
     assert "no tar" in capsys.readouterr().err
 

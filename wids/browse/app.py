@@ -24,7 +24,6 @@ from wids.base.urls import hide_credentials
 from wids.browse.columns import ENDPOINTS, check_parameters, number_of
 from wids.browse.decoders import SIZES, TookLongError
 from wids.browse.failures import message_of
-from wids.browse.fieldreader import FieldKey
 from wids.browse.guard import Guard
 from wids.browse.handlers import UnreadableSampleError
 from wids.browse.scans import NotReadyError
@@ -51,7 +50,7 @@ _STATIC_TYPES = {
 # A field that is opened as a page of its own must not run or load anything.
 _FIELD_POLICY = "default-src 'none'; sandbox"
 _SOON_SECONDS = 1.0  # longest wait of a request that has `soon`
-# Cached responses have the shard's version in their URL, so that a replaced shard is read again.
+# Cached responses name this run of the server in their URL, so that another run is asked again.
 _KEPT = "private, max-age=86400, immutable"
 _MOST_EXACT = 1 << 53
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -216,14 +215,13 @@ class _NotYetError(Exception):
 async def _send_thumbnail(handlers: ApiHandlers, request: Request) -> Response:
     placeholder = "broken.svg"
     try:
-        drawn, version = await _drawn(handlers, request)
+        drawn = await _drawn(handlers, request)
     except _NotYetError:
         drawn, placeholder = None, "later.svg"
     except (WidsError, OSError, ImportError):
         drawn = None
-    # Errors are not cached, since they may be temporary, and neither are pictures of another
-    # version of the shard.
-    lasts = drawn is not None and version == request.query_params.get("v")
+    # Errors are not cached, since they may be temporary.
+    lasts = drawn is not None and handlers.reader.version == request.query_params.get("v")
     headers = {"Cache-Control": _KEPT} if lasts else {}
     headers["Content-Security-Policy"] = _FIELD_POLICY
     # A placeholder picture and not an HTTP error, since the request itself was valid.
@@ -232,11 +230,8 @@ async def _send_thumbnail(handlers: ApiHandlers, request: Request) -> Response:
     return Response(drawn.data, media_type=drawn.media_type, headers=headers)
 
 
-async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | None, str]:
+async def _drawn(handlers: ApiHandlers, request: Request) -> Thumbnail | None:
     """Return the thumbnail of a field; None if the client disconnected before it was drawn.
-
-    Returns:
-        The picture, and the version of the shard from which it was made.
 
     Raises:
         _NotYetError: It takes long, and the request has `soon`: a browser has few connections, and
@@ -246,23 +241,23 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     size = number_of(query, "s")
     if size not in SIZES:
         raise ValueError(f"s: expected one of {SIZES}, got {size}")
-    version, strip = query.get("v", ""), query.get("strip") == "1"
-    key = FieldKey(number_of(query, "i"), version, number_of(query, "f"))
-    kept = handlers.decoders.kept((key, size, strip))
+    strip = query.get("strip") == "1"
+    key = (number_of(query, "i"), number_of(query, "f")), size, strip
+    kept: Thumbnail | None = handlers.decoders.kept(key)
     if kept is not None:
-        return kept, version
+        return kept
     located, number = await _in_thread(handlers.field_of, query)
     if await request.is_disconnected():
-        return None, located.version
+        return None
     drawing = handlers.describer.drawn(located, number, size, strip=strip)
     if not query.get("soon"):
-        return await asyncio.wrap_future(drawing.result), located.version
+        return await asyncio.wrap_future(drawing.result)
     # No decoder may be free to find out that it takes long.
     await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)
     if not drawing.result.done():
         raise _NotYetError
     try:
-        return drawing.result.result(), located.version
+        return drawing.result.result()
     except TookLongError:  # not that it cannot be drawn; the next request tries again
         raise _NotYetError from None
 
@@ -276,7 +271,7 @@ async def _send_raw(handlers: ApiHandlers, request: Request) -> Response:
         return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
     start, stop = asked or (0, field.nbytes)
     headers = _field_headers(located, number, save=request.query_params.get("save") == "1")
-    if located.version == request.query_params.get("v"):
+    if handlers.reader.version == request.query_params.get("v"):
         headers["Cache-Control"] = _KEPT
     headers["Content-Length"] = str(stop - start)
     if asked is not None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +12,7 @@ from wids.base.urls import display_url, is_local
 from wids.browse.failures import RETRY_SECONDS, Failures, message_of
 from wids.browse.keptbytes import KeptBytes
 from wids.codecs.formats import field_kind, wrapper_of
-from wids.errors import FetchError, ShardFormatError, SpecError, WidsError
+from wids.errors import FetchError, ShardChangedError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy
 from wids.reading.openshards import is_by_range
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_LOOKED_AT",
     "PATIENCE",
-    "FieldKey",
     "FieldReader",
     "JoinedFields",
     "LocatedField",
@@ -55,8 +51,6 @@ _KEPT_NBYTES = 64 << 20
 # Most bytes of a remote sample that are fetched before the page requests them.
 _MOST_AHEAD_NBYTES = 2 << 20
 _PIECE_NBYTES = 1 << 20
-_LOOK_SECONDS = 1.0
-_MOST_LOOKED_AT = 256  # shards at a time
 _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 # A user waits for the page, so an early error is better than the many retries of a training run.
 PATIENCE = FetchPolicy(
@@ -77,15 +71,6 @@ class LocatedField(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FieldKey:
-    """Key of what is found in a field: its sample, the version of the shard, and its number."""
-
-    index: int
-    version: str
-    number: int
-
-
-@dataclass(frozen=True)
 class LocatedSample:
     """Sample that was located but not read.
 
@@ -96,8 +81,6 @@ class LocatedSample:
         local_index: Its index in the shard.
         url: URL of the shard, without credentials.
         by_range: Whether its bytes are read from a server by byte range.
-        version: Identifier of the shard's content, fit for a URL; it changes when the shard is
-            replaced.
         fields: Its fields, in tar order; requests name a field by its number in this tuple, as
             extensions are untrusted text.
     """
@@ -108,12 +91,7 @@ class LocatedSample:
     local_index: int
     url: str
     by_range: bool
-    version: str
     fields: tuple[LocatedField, ...]
-
-    def key_of(self, number: int) -> FieldKey:
-        """Return the key of a field, which is short however many fields the sample has."""
-        return FieldKey(self.index, self.version, number)
 
     def field(self, number: int) -> LocatedField:
         """Return a field by its number.
@@ -223,8 +201,8 @@ class FieldReader:
         failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
         num_uncounted: Number of shards whose samples could not be counted.
-        generation: Number of shards that were replaced so far, as far as this was noticed. What was
-            computed in another generation is to be computed anew.
+        version: Text for URLs of what browsers keep, another one for each reader: a shard has one
+            version as long as it lives.
     """
 
     def __init__(
@@ -246,9 +224,8 @@ class FieldReader:
         self.num_uncounted = len(uncounted or ())
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
-        self.generation = 0
-        self._watched: set[int] = set()  # shards of which something was read
-        self._looked_at, self._look_from = time.monotonic(), 0
+        self._replaced: set[int] = set()
+        self.version = secrets.token_hex(8)
         self.joined = joined
         every: list[Any] = [dataset, *(joined.datasets if joined is not None else ())]
         for cache in {id(each.cache): each.cache for each in every}.values():
@@ -256,8 +233,7 @@ class FieldReader:
             its = replace(patience, store=cache.store)
             cache.fetcher = Fetcher(its, allow_pipe=fetcher.allow_pipe)
             fetcher.close()
-        self._salt = secrets.token_hex(4)
-        self._kept: KeptBytes[FieldKey, memoryview] = KeptBytes(_KEPT_NBYTES)
+        self._kept: KeptBytes[tuple[int, int], memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -298,7 +274,6 @@ class FieldReader:
         found = None if self.joined is None else self.joined.fields(index, ref.url)
         if found is None:
             found = [LocatedField(*field) for field in shard.index.fields(local_index)]
-        fields = tuple(found)
         return LocatedSample(
             index,
             shard.index.key(local_index),
@@ -306,14 +281,8 @@ class FieldReader:
             local_index,
             display_url(ref.url),
             is_by_range(shard),
-            self._version_of(shard, fields),
-            fields,
+            tuple(found),
         )
-
-    def _version_of(self, shard: ReadableShard, fields: Iterable[LocatedField]) -> str:
-        marks = {field.stored.version for field in fields if field.stored is not None}
-        facts = f"{self._salt} {shard.nbytes} {shard.version} {sorted(marks)}"
-        return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
     def read(
         self, located: LocatedSample, number: int, start: int = 0, stop: int | None = None
@@ -325,7 +294,7 @@ class FieldReader:
             WidsError: It cannot be read.
         """
         field = located.field(number)
-        kept = self._kept.get(located.key_of(number))
+        kept = self._kept.get((located.index, number))
         if kept is not None:
             return kept[start:stop]
         if field.stored is not None:
@@ -334,7 +303,6 @@ class FieldReader:
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
         start = min(start, stop)
         with self.failures.noted(located.shard_index, ref.url, FetchError):
-            self._check_unchanged(located, shard, [number])
             return memoryview(shard.read_part(local_index, field.extension, start, stop))
 
     def pieces(
@@ -351,27 +319,6 @@ class FieldReader:
         for first in range(start, stop, nbytes):
             yield bytes(self.read(located, number, first, min(first + nbytes, stop)))
 
-    def _check_unchanged(
-        self, located: LocatedSample, shard: ReadableShard, numbers: Iterable[int]
-    ) -> None:
-        """Check that some fields of a sample are still where they were located.
-
-        Raises:
-            ShardFormatError: The shard was replaced.
-        """
-        there = located.local_index < len(shard)
-        there = there and shard.index.key(located.local_index) == located.key
-        with suppress(KeyError):
-            if there and all(
-                shard.index.span(located.local_index, field.extension)
-                == (field.offset, field.nbytes)
-                for field in map(located.field, numbers)
-            ):
-                return
-        raise ShardFormatError(
-            f"{located.url}: was replaced since sample {located.index} was located; reload the page"
-        )
-
     def fetch_ahead(
         self, samples: Iterable[LocatedSample], wanted: Callable[[LocatedSample], Iterable[int]]
     ) -> None:
@@ -386,7 +333,7 @@ class FieldReader:
         by_shard: dict[int, list[tuple[LocatedSample, list[int]]]] = {}
         for located in samples:
             own = [n for n in wanted(located) if located.fields[n].stored is None]
-            numbers = [n for n in own if self._kept.get(located.key_of(n)) is None]
+            numbers = [n for n in own if self._kept.get((located.index, n)) is None]
             if numbers and sum(located.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(located.shard_index, []).append((located, numbers))
         for group in by_shard.values():
@@ -400,8 +347,6 @@ class FieldReader:
         shard, _, ref = self._opened(group[0][0].index)
         if not is_by_range(shard):
             return
-        for located, numbers in group:
-            self._check_unchanged(located, shard, numbers)
         extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
         with self.failures.noted(group[0][0].shard_index, ref.url, FetchError):
             samples = shard.read_many([located.local_index for located, _ in group], extensions)
@@ -409,7 +354,7 @@ class FieldReader:
             for number in numbers:
                 # A copy, because a view would keep the shard mapped if it was fetched whole.
                 data = memoryview(bytes(sample[located.fields[number].extension]))
-                self._kept.put(located.key_of(number), data, len(data))
+                self._kept.put((located.index, number), data, len(data))
 
     def is_far(self, ref: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""
@@ -465,29 +410,6 @@ class FieldReader:
         found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
         return None if found is None else (found[0], found[1][:, 0])
 
-    def look_for_changes(self, *, at_all: bool = False) -> None:
-        """Drop those of the local shards that were read and were replaced since.
-
-        Args:
-            at_all: Look at all of them, and now; otherwise at some of them, once in a while.
-        """
-        watched = sorted(self._watched)
-        if not at_all:
-            if time.monotonic() < self._looked_at + _LOOK_SECONDS:
-                return
-            self._looked_at, start = time.monotonic(), self._look_from
-            stop = start + _MOST_LOOKED_AT
-            self._look_from = stop if stop < len(watched) else 0
-            watched = watched[start:stop]
-        for shard_index in watched:
-            if is_local(self.dataset.shards.urls[shard_index]):
-                self._drop_if_changed(shard_index)
-
-    def _drop_if_changed(self, shard_index: int) -> None:
-        self._watched.add(shard_index)
-        if self.dataset.drop_if_changed(shard_index):
-            self.generation += 1
-
     def failing(self) -> list[tuple[int, str]]:
         """Return the shards that just failed, each with the reason."""
         found = []
@@ -508,7 +430,13 @@ class FieldReader:
         first = shard_index not in self._opened_before
         far = first and self.is_far(self.dataset.shards[shard_index])
         with self.failures.noted(shard_index, url, WidsError, OSError):
-            self._drop_if_changed(shard_index)
+            # What was found in a shard holds for one version of it.
+            if shard_index in self._replaced or self.dataset.drop_if_changed(shard_index):
+                self._replaced.add(shard_index)
+                raise ShardChangedError(
+                    f"{display_url(url)}: was replaced since it was read first; end `wids browse` "
+                    "and start it again"
+                )
             located = self.dataset.locate_sample(index)
             # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
             located[0].confirm()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import map_of
 from wids.browse.orders import Grid, OrderQuery, Shown, conditions_of, parse_indexes
-from wids.browse.overview import CheckReport, dataset_facts, shard_row
+from wids.browse.overview import dataset_facts, shard_row
 from wids.browse.samplepages import Describer, sample_page, tiles
 from wids.browse.scans import NotReadyError, Scans
 from wids.display.conversation import read_turns
@@ -40,9 +39,7 @@ Query = Mapping[str, str]
 # Bounds of one response, whatever the request asks for.
 _MOST_TILES = 240
 _MOST_ROWS = 500
-_MOST_FAULTS = 100
 _MOST_MESSAGE = 1000
-_MOST_TRIES = 3  # if shards are replaced while a page is made
 _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged through
 _MOST_COPIES = 2000  # that are marked at once; more do not fit a link
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
@@ -70,7 +67,6 @@ class ApiHandlers:
         reader: The dataset.
         title: Title of the page.
         class_names: Names of classes, by number.
-        report: Report of `wids check`, if there is one.
         chosen: Indexes of the samples to show, of a saved view; None for all.
         limits: Limits of the processes that decode fields.
         ask_limits: Limits of what is asked of the catalogue.
@@ -82,7 +78,6 @@ class ApiHandlers:
     reader: FieldReader
     title: str
     class_names: Mapping[int, str] = field(default_factory=dict)
-    report: CheckReport | None = None
     chosen: Integers | None = None
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     ask_limits: AskLimits = field(default_factory=AskLimits)
@@ -95,22 +90,7 @@ class ApiHandlers:
         self.catalogue = CatalogueClient(self.reader, self.class_names, self.ask_limits)
         self.describer = Describer(self.reader, self.decoders, self.class_names, self.view_seconds)
         self._grid = Grid(self.reader, self.catalogue, self.scans, self.chosen)
-        self._lock = threading.Lock()
         self._found_looks: Looks | None = None
-        self._generation = self.reader.generation
-        self._faults: dict[str, list[dict[str, str]]] = {}
-        for fault in (self.report or {}).get("faults", []):
-            self._faults.setdefault(fault["shard"], []).append(fault)
-
-    def _refresh(self) -> None:
-        """Forget what was found in shards that were replaced meanwhile."""
-        self.reader.look_for_changes()
-        with self._lock:
-            if self._generation != self.reader.generation:
-                self._generation = self.reader.generation
-                self._found_looks = None
-                self.scans.clear()
-                self.catalogue.forget()
 
     def close(self) -> None:
         """Stop all background work."""
@@ -120,54 +100,40 @@ class ApiHandlers:
 
     def dataset(self, _query: Query) -> dict[str, Any]:
         """Return the facts of the dataset."""
-        checked = None
-        if self.report is not None:
-            faults = [
-                {name: hide_credentials(text) for name, text in fault.items()}
-                for fault in self.report["faults"][:_MOST_FAULTS]
-            ]
-            checked = {**self.report, "faults": faults}
         return {
             **dataset_facts(self.reader),
             "num_chosen": None if self.chosen is None else len(self.chosen),
             "title": hide_credentials(self.title),
-            "checked": checked,
             "install": "" if self.catalogue.is_installed else INSTALL,
         }
 
     def page(self, query: Query) -> dict[str, Any]:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
-        for _ in range(_MOST_TRIES):
-            self._refresh()
-            start = max(0, number_of(query, "at"))
-            count = min(number_of(query, "count", 60), _MOST_TILES)
-            try:
-                shown = self._grid.shown(query)
-            except NotReadyError as error:
-                shown = Shown(OrderQuery().between(0, 0), is_all=False, filtering=error.progress)
-            indexes = shown.order.slice(start, count)
-            located = tiles(self.reader, enumerate(indexes, start), self.class_names)
-            page = [tile for tile, _ in located]
-            # After the tiles, whose small fields are at hand now.
-            looks = self._looks(any(tile["key"] is not None for tile in page))
-            look = look_named(query.get("look", ""), looks)
-            columns = add_contents(self.reader, located, look)
-            described = {
-                "total": shown.order.size,
-                "look": look,
-                "looks": looks._asdict(),
-                "filtering": shown.filtering,
-                "comparing": _compared(shown, page),
-                "columns": columns,
-                "copies": self._copies(query, shown),
-                "tiles": page,
-                "fetched_whole": len(self.reader.fetched_whole),
-                "finished": shown.filtering is None or shown.filtering["finished"],
-            }
-            # Reading a tile may have shown that its shard was replaced after the filter had run.
-            if self._generation == self.reader.generation:
-                break
-        return described
+        start = max(0, number_of(query, "at"))
+        count = min(number_of(query, "count", 60), _MOST_TILES)
+        try:
+            shown = self._grid.shown(query)
+        except NotReadyError as error:
+            shown = Shown(OrderQuery().between(0, 0), is_all=False, filtering=error.progress)
+        indexes = shown.order.slice(start, count)
+        located = tiles(self.reader, enumerate(indexes, start), self.class_names)
+        page = [tile for tile, _ in located]
+        # After the tiles, whose small fields are at hand now.
+        looks = self._looks(any(tile["key"] is not None for tile in page))
+        look = look_named(query.get("look", ""), looks)
+        columns = add_contents(self.reader, located, look)
+        return {
+            "total": shown.order.size,
+            "look": look,
+            "looks": looks._asdict(),
+            "filtering": shown.filtering,
+            "comparing": _compared(shown, page),
+            "columns": columns,
+            "copies": self._copies(query, shown),
+            "tiles": page,
+            "fetched_whole": len(self.reader.fetched_whole),
+            "finished": shown.filtering is None or shown.filtering["finished"],
+        }
 
     def _copies(self, query: Query, shown: Shown) -> list[list[str]] | None:
         """Return the code that gives what is shown; None if none does."""
@@ -187,7 +153,6 @@ class ApiHandlers:
 
         `chosen` says which of the points a filter, marks, or shards leave; None where all are.
         """
-        self._refresh()
         looks = self._looks(True)
         field = query.get("field") or next(iter(looks.vectors), "")
         if not field:
@@ -235,8 +200,6 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
-        self.reader.look_for_changes(at_all=True)
-        self._refresh()
         order, is_whole, filtering, _ = self._grid.shown(query, patient=True)
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
@@ -278,7 +241,6 @@ class ApiHandlers:
         Raises:
             LookupError: There is no such sample.
         """
-        self._refresh()
         position, total = None, len(self.reader)
         if query.get("p"):
             position = number_of(query, "p")
@@ -333,12 +295,11 @@ class ApiHandlers:
         start = max(0, number_of(query, "from"))
         stop = start + min(number_of(query, "count", 100), _MOST_ROWS)
         shown = range(start, min(stop, self.reader.num_shards))
-        rows = [shard_row(self.reader, number, self._faults) for number in shown]
+        rows = [shard_row(self.reader, number) for number in shown]
         return {"num_shards": self.reader.num_shards, "shards": rows}
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Count the values of columns, of all samples and of those that a request shows."""
-        self._refresh()
         shown = self._grid.shown({**query, "sort": ""})
         rows = None if shown.is_all else self._grid.rows(shown.order)
         answer, _ = self.catalogue.ask("facets", rows)
@@ -347,7 +308,6 @@ class ApiHandlers:
 
     def groups(self, query: Query) -> dict[str, Any]:
         """Count the samples that a request shows by a column `by`, and by another one `across`."""
-        self._refresh()
         texts = {name: query[name] for name in ("by", "across") if query.get(name)}
         by_position = any("position" in text.lower() for text in texts.values())
         shown = self._grid.shown({**query, "sort": ""})
@@ -357,7 +317,6 @@ class ApiHandlers:
 
     def overview(self, _query: Query) -> dict[str, Any]:
         """Return what is missing, how large fields are, and how many samples the classes have."""
-        self._refresh()
         answer, _ = self.catalogue.ask("overview")
         # All samples are counted, also those that a view leaves out.
         beyond = self.chosen is not None and self.reader.joined is None

@@ -1,9 +1,8 @@
-"""Dataset page: facts of the spec, shards and their states, faults."""
+"""Dataset page: facts of the spec, and shards with their states."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.urls import display_url, file_name, hide_credentials, is_local, local_path
+from wids.base.urls import display_url, file_name, is_local, local_path
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
 
@@ -22,67 +21,13 @@ if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader
 
 __all__ = [
-    "CheckReport",
     "dataset_facts",
-    "find_report",
-    "read_report",
     "shard_row",
 ]
 
-_MOST_NBYTES = 64 << 20
 _MOST_IDENTIFIED = 200  # shards that tell a dataset from others
 _MOST_BLOCKS = 400  # of them together
 _BLOCK_NBYTES = 4096
-
-CheckReport = dict[str, Any]
-
-
-def find_report(source: str) -> CheckReport | None:
-    """Read the report of `wids check` on a spec: `train.check.json` for `train.json`.
-
-    Args:
-        source: The spec, as given on the command line.
-
-    Returns:
-        The report, or None if there is no readable one.
-    """
-    if not is_local(source) or not source.endswith(".json"):
-        return None
-    path = local_path(source).with_suffix(".check.json")
-    try:
-        return read_report(path) if path.is_file() else None
-    except (OSError, ValueError):
-        return None
-
-
-def read_report(path: Path) -> CheckReport:
-    """Read a report.
-
-    Returns:
-        `num_shards`, `num_errors`, and `faults`, each with shard, place, what, cure, severity.
-
-    Raises:
-        ValueError: The file is not a report.
-        OSError: It cannot be read.
-    """
-    if path.stat().st_size > _MOST_NBYTES:
-        raise ValueError(f"{path}: expected at most {_MOST_NBYTES} bytes of a report")
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise ValueError(f"{path}: more levels of JSON than are read") from error
-    faults = report.get("faults") if isinstance(report, dict) else None
-    if not isinstance(faults, list) or not all(isinstance(fault, dict) for fault in faults):
-        raise ValueError(
-            f"{path}: expected what `wids check SPEC --json` prints, found no list of faults"
-        )
-    names = ("shard", "place", "what", "cure", "severity")
-    kept = [{name: str(fault.get(name, "")) for name in names} for fault in faults]
-    counts = {name: report.get(name) for name in ("num_shards", "num_errors")}
-    return {
-        **{name: count if isinstance(count, int) else 0 for name, count in counts.items()},
-        "faults": kept,
-    }
 
 
 def dataset_facts(reader: FieldReader) -> dict[str, Any]:
@@ -143,35 +88,26 @@ def _blocks(path: Path, count: int) -> list[Any]:
         return [status.st_size, *(os.pread(file.fileno(), _BLOCK_NBYTES, at) for at in starts)]
 
 
-def shard_row(
-    reader: FieldReader, number: int, faults: dict[str, list[dict[str, str]]]
-) -> dict[str, Any]:
-    """Return a row of the table of shards: spec entry, state on disk, known faults.
+def shard_row(reader: FieldReader, number: int) -> dict[str, Any]:
+    """Return a row of the table of shards: spec entry, state on disk, its last failure.
 
     Args:
         reader: The dataset.
         number: The shard.
-        faults: Faults that `wids check` found, by URL.
 
     Returns:
         `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None if unknown),
         `state` ("local", "cached", "remote", "missing", "denied", "unreachable" or "damaged") and
-        `messages`.
+        `message`, "" without a failure.
     """
     ref = reader.dataset.shards[number]
     state, nbytes = _state(reader, ref)
-    found = faults.get(ref.url, [])
-    messages = [hide_credentials(f"{fault['place']}: {fault['what']}") for fault in found]
     failure = reader.failures.of_shard(number, ref.url)
-    if failure is not None:
-        messages.insert(0, failure.message)
-    if failure is not None and failure.kind != "damaged":
-        # A failure of the server does not matter for a shard in the cache.
-        told = "unreachable" if failure.unreachable else failure.kind
-        state = told if state == "remote" else state
-    # A note of `wids check`, such as bytes after the end, is not damage.
-    elif failure is not None or any(fault.get("severity") == "error" for fault in found):
+    if failure is not None and failure.kind == "damaged":
         state = "missing" if state == "missing" else "damaged"
+    # A failure of the server does not matter for a shard in the cache.
+    elif failure is not None and state == "remote":
+        state = "unreachable" if failure.unreachable else failure.kind
     return {
         "shard": number,
         "url": display_url(ref.url),
@@ -179,7 +115,7 @@ def shard_row(
         "num_samples": reader.num_samples(number),
         "nbytes": nbytes,
         "state": state,
-        "messages": messages[:5],
+        "message": "" if failure is None else failure.message,
     }
 
 

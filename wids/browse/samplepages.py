@@ -107,7 +107,7 @@ def _tile(
     reader: FieldReader, located: LocatedSample, class_names: Mapping[int, str]
 ) -> dict[str, Any]:
     tile: dict[str, Any] = {
-        "version": located.version,
+        "version": reader.version,
         "key": safe_text(located.key, _MOST_KEY),
         "fields": [safe_text(field.extension, 40) for field in located.fields[:12]],
         "kind": _main_kind(located),
@@ -226,7 +226,7 @@ def sample_page(
         "key": safe_text(located.key, 10 * _MOST_KEY),
         "shard": located.shard_index,
         "local_index": located.local_index,
-        "version": located.version,
+        "version": reader.version,
         "url": safe_text(located.url, 2000),
         "nbytes": sum(field.nbytes for field in located.fields),
         "fields": [
@@ -292,7 +292,7 @@ class Describer:
             if _needs_decoder(field.extension) and field.nbytes <= _MOST_VIEW_NBYTES:
                 pieces = functools.partial(self.reader.pieces, located, number)
                 job = view_job(field.extension, field.nbytes, pieces)
-                jobs[number] = self.decoders.begin(job, located.key_of(number))
+                jobs[number] = self.decoders.begin(job, (located.index, number))
         plain = {n: self._view(located, n) for n in numbers if n not in jobs}
         end = time.monotonic() + self.wait_seconds
         found = [
@@ -342,7 +342,7 @@ class Describer:
                 )
             )
             return job
-        return self.decoders.begin(job, (located.key_of(number), size, strip))
+        return self.decoders.begin(job, ((located.index, number), size, strip))
 
 
 def _result(field: LocatedField, job: Job[FieldView], end: float) -> FieldView | None:

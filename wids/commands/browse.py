@@ -76,7 +76,6 @@ def add_browse(commands: Any) -> None:
     parser.add_argument(
         "--class-names", metavar="FILE", help="file with class names: JSON, or one per line"
     )
-    parser.add_argument("--check", metavar="FILE", help="report written by `wids check --json`")
     parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards and indexes")
     parser.add_argument(
         "--no-open",
@@ -104,13 +103,11 @@ def browse(args: Arguments) -> int:
     load("uvicorn", "browse")
     from wids.browse.fieldreader import FieldReader, JoinedFields
     from wids.browse.handlers import ApiHandlers
-    from wids.browse.overview import find_report, read_report
     from wids.browse.server import BrowseServer
     from wids.log import logger
     from wids.specs.classnames import parse_class_names
     from wids.views.opening import is_joined, shards_and_rows
 
-    report = read_report(Path(args.check)) if args.check else find_report(args.spec)
     names: Mapping[int, str] | None = (
         parse_class_names(Path(args.class_names)) if args.class_names else None
     )
@@ -136,9 +133,7 @@ def browse(args: Arguments) -> int:
             first = None if args.index is None else checked_position(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
             names = reader.class_names if names is None else names
-            handlers = ApiHandlers(
-                reader, dataset.dataset_name, names, report, chosen, source=args.spec
-            )
+            handlers = ApiHandlers(reader, dataset.dataset_name, names, chosen, source=args.spec)
             try:
                 handlers.decoders.start()
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)

@@ -17,20 +17,10 @@ const STATES = {
 export async function showDataset({ view, state, dataset, signal, shown }) {
   const [answers, shards, sizes] = [h("div", {}), h("div", {}), h("div", {})];
   view.replaceChildren(h("div", { class: "dataset" },
-    h("h2", { class: "hidden" }, "Dataset"), checked(dataset), answers, shards, sizes));
+    h("h2", { class: "hidden" }, "Dataset"), answers, shards, sizes));
   shown("Dataset");
   const figures = dataset.install ? answers.append(h("p", { class: "muted" }, "Counts need DuckDB: ", h("code", {}, dataset.install))) : showFigures(answers, sizes, signal);
   await Promise.all([showShards(shards, state, signal), figures]);
-}
-
-function checked(dataset) {
-  if (!dataset.checked) return null;
-  const { num_errors: errors, num_shards: total, faults } = dataset.checked;
-  return h("section", { class: "panel" }, h("h3", {}, "wids check"),
-    h("p", { class: errors ? "problem" : "fine" },
-      errors ? `${counted(errors, "fault")} in ${counted(total, "shard")}` : `${counted(total, "shard")} checked, no faults`),
-    errors ? h("ul", { class: "faults" }, faults.map((fault) => h("li", {},
-      h("strong", {}, fault.severity), ` ${fault.shard}: ${fault.place}: ${fault.what} `, h("span", { class: "muted" }, fault.cure)))) : null);
 }
 
 async function showFigures(answers, sizes, signal) {
@@ -97,7 +87,7 @@ function shardRow(shard, largest) {
     h("td", {}, number(shard.num_samples)),
     h("td", {}, bytes(shard.nbytes), h("meter", { min: 0, max: largest, value: shard.nbytes ?? 0, "aria-label": "Size beside the largest" })),
     h("td", {}, h("span", { class: `state ${shard.state}` }, STATES[shard.state] ?? shard.state)),
-    h("td", { class: "url" }, shard.url, shard.messages.map((message) => h("div", { class: "problem" }, message))));
+    h("td", { class: "url" }, shard.url, h("div", { class: "problem" }, shard.message)));
 }
 
 // Samples counted by a column, or by two: bars that lead to the samples.
