@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from wids.reading.shardlist import ShardList
-
 LENGTHS = [30, 11, 0, 62]  # 103 samples, a prime
 
 
@@ -17,11 +15,6 @@ class Echo:
 
     def __getitem__(self, index: int) -> int:
         return index
-
-
-def read_all(dataset: ShardList) -> list[Any]:
-    """Read every sample."""
-    return list(dataset)
 
 
 def class_or_minus_one(error: Exception, extension: str, sample: dict[str, Any]) -> int:

@@ -113,6 +113,17 @@ def weighed(**given: Any) -> wids.DistributedShardSampler:
     return wids.DistributedShardSampler(DATA, 1, 0, lengths=[20], **given)
 
 
+def bare(**given: Any) -> wids.BatchSampler:
+    return wids.BatchSampler(chunked(), **given)
+
+
+def of_three(dataset: Any = (0, 0, 0), **given: Any) -> wids.DistributedShardSampler:
+    options = {"lengths": [2, 1], **given}
+    if isinstance(dataset, wids.Mixture):
+        del options["lengths"]
+    return wids.DistributedShardSampler(dataset, 1, 0, **options)
+
+
 def mixed(*given: Any, **options: Any) -> wids.Mixture:
     return wids.Mixture([[0] * 20, [0] * 10], *given, **options)
 
@@ -185,6 +196,55 @@ def test_wrong_arguments_are_named(call: Callable[..., object], name: str) -> No
     for each, argument, value, expected in CASES:
         if (each, argument) == (call, name):
             refuses(lambda v=value: call(**{name: v}), expected, name)  # type: ignore[misc]
+
+
+# Calls of one sampler of three samples or one mixture, and words of the message: what is wrong, and
+# the cure where it is not plain.
+CURES: list[tuple[Callable[..., object], dict[str, Any], str]] = [
+    (of_three, {"weights": [1, -2, 3]}, "sample 1 has -2: give"),
+    (of_three, {"weights": [float("inf"), 2, NAN]}, "sample 0 has inf"),
+    (of_three, {"weights": [0, 0, 0]}, "weights must not all be 0"),
+    (of_three, {"weights": [1, 2, 3], "num_samples": 0}, "draws an epoch.*got 0"),
+    (of_three, {"weights": [1, 2, 3], "num_samples": (0, 2)}, r"draws an epoch.*got \(0, 2\)"),
+    (of_three, {"weights": [1, 2, 3], "lengths": [1]}, "lengths must be those"),
+    (of_three, {"balance": ["a", None, "b"]}, "sample 1 has none"),
+    (of_three, {"balance": [1.0, 2.0, NAN]}, "sample 2 has none"),
+    (of_three, {"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),
+    (of_three, {"balance": ("a", 0.5, "b")}, "classes of one kind"),
+    (of_three, {"balance": ["a", "b", "c"], "weights": [0, 0, 0]}, "must not all be 0"),
+    (of_three, {"dataset": wids.Mixture([[0] * 3]), "weights": [1, 2, 3]}, "weights of its parts"),
+    (of_three, {"dataset": [], "lengths": [], "weights": []}, "the dataset has none"),
+    (wids.Mixture, {"parts": [range(3), []]}, r"must have samples, got parts of .3, 0. samples"),
+    (
+        mixed,
+        {"weights": [1, 1e-12], "num_samples": 10},
+        "part 1 .* never .*num_samples=100000000000",
+    ),
+    (mixed, {"weights": [1, float("inf")]}, r"weights.1. .* be a finite number"),
+    (bare, {}, "takes batch_size.* got none of them"),
+    (bare, {"cost": DATA}, "or cost and max_cost"),
+    (bare, {"cost": [7] * 20, "max_cost": 5}, r"sample 0 has .*numpy.minimum"),
+    (bare, {"cost": [1] * 21, "max_cost": 5}, "for each of 20.*21"),
+    (bare, {"cost": [NAN] * 20, "max_cost": 5}, "sample 0 has nan"),
+    (bare, {"cost": [-1] * 20, "max_cost": 5}, "at most 5.0; sample 0 has -"),
+    (bare, {"batch_size": 4, "pack": True}, "got batch_size, pack"),
+    (bare, {"cost": [1] * 20, "max_cost": 5, "drop_last": True}, "drop_last"),
+    (bare, {"cost": DATA, "max_cost": 5, "shape": DATA}, "got cost, max_cost, shape"),
+    (bare, {"shape": DATA}, "batch_size"),
+    (bare, {"shape": [(1, 2), (1,)], "batch_size": 4}, "a row of equally many integers"),
+    (bare, {"shape": np.ones(20), "batch_size": 4}, "array of float64.*shape_buckets"),
+    (bare, {"shape": [0, 1] * 10, "batch_size": {0: 4}}, "no number for the shape 1"),
+    (bare, {"batch_size": {0: 4}}, "batch_size must be an integer"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "words"), CURES, ids=[words for *_, words in CURES])
+def test_what_cannot_be_drawn_is_refused_with_the_cure(
+    call: Callable[..., object], given: dict[str, Any], words: str
+) -> None:
+    """Shares, costs and shapes that no epoch can be made of are named, with what is wanted."""
+    with pytest.raises((TypeError, ValueError), match=words):
+        call(**given)
 
 
 def test_samplers_and_states_of_batches_are_checked_by_name() -> None:

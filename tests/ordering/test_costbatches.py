@@ -197,6 +197,10 @@ def test_states_that_do_not_fit_are_refused():
         make_batches(pack=True).load_state_dict(state)
     with pytest.raises(ValueError, match="state of batches by cost"):
         batches.sampler.load_state_dict(state)
+    by_shape, other = (BatchSampler(make_batches().sampler, 4, shape=DATA[::n]) for n in (1, -1))
+    next(iter(by_shape))
+    with pytest.raises(ValueError, match="other batches"):
+        other.load_state_dict(by_shape.state_dict())
     sampler = make_batches().sampler
     next(iter(sampler))
     with pytest.raises(ValueError, match="in the middle of an epoch"):
@@ -204,23 +208,3 @@ def test_states_that_do_not_fit_are_refused():
     between = make_batches()
     between.load_state_dict(make_batches().sampler.state_dict())
     assert list(between) == list(make_batches())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"cost": LENGTHS}, TypeError, "or cost and max_cost"),
-        ({}, TypeError, "takes batch_size.* got none of them"),
-        ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"sample \d+ has .*numpy.minimum"),
-        ({"cost": LENGTHS[1:], "max_cost": 1000}, ValueError, "for each of 1010 samples"),
-        ({"cost": [*LENGTHS, 5], "max_cost": 1000}, ValueError, "for each of 1010.*1011"),
-        ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "sample 0 has nan"),
-        ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "at most 1000.0; sample 0 has -"),
-        ({"batch_size": 4, "pack": True}, TypeError, "got batch_size, pack"),
-        ({"cost": LENGTHS, "max_cost": 1000, "drop_last": True}, ValueError, "drop_last"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, error, message):
-    """Wrong arguments are refused by name and value."""
-    with pytest.raises(error, match=message):
-        BatchSampler(DistributedShardSampler(DATA, 1, 0), **arguments)

@@ -265,24 +265,6 @@ def test_weights_that_a_sampler_does_not_see_are_warned_of():
         DistributedShardSampler(mixture, 1, 0, lengths=[1, 39])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([range(3), []],), r"must have samples, got parts of .3, 0. samples"),
-        (
-            ([range(3), range(3)], [1, float("inf")]),
-            r"weights.1. .* be a finite number",
-        ),
-        (([range(3), range(3)], [1, 1e-12], 10), "part 1 .* never .*num_samples=100000000000"),
-        (([range(100), range(3)], [1, 0.001]), "part 1 .* never .*num_samples=1001 or more"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, message):
-    """Wrong arguments are refused by name and value."""
-    with pytest.raises(ValueError, match=message):
-        Mixture(*arguments)
-
-
 def test_samplers_that_would_not_keep_the_weights_refuse_a_mixture():
     """Samplers that cannot keep the weights refuse a mixture."""
     mixture = Mixture(three_parts())

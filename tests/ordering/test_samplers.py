@@ -1,6 +1,5 @@
 """The samplers: rank and number of ranks, epochs, states, errors."""
 
-import copy
 import json
 import pickle
 import warnings
@@ -377,16 +376,6 @@ def test_the_epoch_begun_keeps_its_order():
     assert list(new) == list(reference)
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
-def test_a_copy_keeps_an_explicit_epoch(duplicate):
-    """A copy made between two passes has the set epoch."""
-    sampler = ChunkedSampler(range(100))
-    sampler.set_epoch(3)
-    order = list(sampler)
-    assert duplicate(sampler).epoch == sampler.epoch == 3
-    assert list(duplicate(sampler)) == order
-
-
 @pytest.mark.parametrize("taken", [10, 100])
 def test_an_abandoned_pass_leaves_no_position(taken):
     """After the epoch is set again, the position is its start."""
@@ -572,14 +561,6 @@ def test_the_end_of_an_epoch_is_in_the_loop_or_after_it(tail, pinned, size):
         assert list(resumed) == second
         if not tail and size is None:
             assert sampler.state_dict(consumed=2)["consumed"] == 8
-
-
-def test_a_state_of_version_1_is_refused_with_the_reason():
-    """States of the order before this one are refused."""
-    sampler = ChunkedSampler(range(100))
-    old = {"order": 1, "epoch": 0, "position": 10, "seed": 0, "n": 100, "lanes": 1}
-    with pytest.raises(ValueError, match="version 1 of the order, this release has version 2"):
-        sampler.load_state_dict(old)
 
 
 def test_lengths_may_be_an_array_and_lanes_is_the_old_word():

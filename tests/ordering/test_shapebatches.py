@@ -141,42 +141,6 @@ def test_a_batch_by_shape_is_of_many_shards(streams):
     assert max(inside) - min(inside) < 10
 
 
-def test_states_that_do_not_fit_are_refused():
-    """States of other shapes, and of samplers in the middle of an epoch, are refused."""
-    batches = make_batches()
-    next(iter(batches))
-    with pytest.raises(ValueError, match="other batches"):
-        make_batches(shapes=SHAPES[::-1]).load_state_dict(batches.state_dict())
-    sampler = make_batches().sampler
-    next(iter(sampler))
-    with pytest.raises(ValueError, match="in the middle of an epoch"):
-        make_batches().load_state_dict(sampler.state_dict())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"shape": SHAPES}, TypeError, "batch_size"),
-        ({"shape": SHAPES[1:], "batch_size": 4}, ValueError, "for each of 1010 samples"),
-        ({"shape": [(1, 2), (1,)], "batch_size": 4}, ValueError, "a row of equally many integers"),
-        ({"shape": SHAPES / 2, "batch_size": 4}, ValueError, "array of float64.*shape_buckets"),
-        ({"shape": np.arange(len(DATA)) * 4 + 9, "batch_size": 4}, None, ""),
-        ({"shape": SHAPES, "batch_size": {0: 4}}, ValueError, "no number for the shape 1"),
-        ({"shape": SHAPES, "batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"shape": SHAPES, "cost": SHAPES, "max_cost": 9}, TypeError, "got cost, max_cost, shape"),
-        ({"batch_size": {0: 4}}, TypeError, "batch_size must be an integer"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, error, message):
-    """Wrong arguments are refused by name and value."""
-    sampler = DistributedShardSampler(DATA, 1, 0)
-    if error is None:
-        assert len(BatchSampler(sampler, **arguments)) == len(DATA)
-        return
-    with pytest.raises(error, match=message):
-        BatchSampler(sampler, **arguments)
-
-
 def test_images_get_the_nearest_shape():
     """Each image gets the shape of the nearest aspect ratio within the bound of pixels."""
     rng = np.random.default_rng(3)

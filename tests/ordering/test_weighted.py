@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids import DistributedChunkedSampler, DistributedShardSampler, Mixture
+from wids import DistributedShardSampler
 from wids.ordering.order import Chunks
 from wids.ordering.weighted import WeightedChunks
 
@@ -134,37 +134,3 @@ def test_what_it_draws_is_told():
     assert len(sampler) == sampler.num_samples == sampler.remaining() == 1000
     in_order = list(make_sampler(Numbers([4, 0, 8]), weights=range(12), shuffle=False))
     assert all(first <= second for first, second in pairwise(in_order))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"weights": [1, -2, 3]}, "sample 1 has -2: give"),
-        ({"weights": [1, 2, float("nan")]}, "sample 2 has nan"),
-        ({"weights": [float("inf"), 2, 3]}, "sample 0 has inf"),
-        ({"weights": [0, 0, 0]}, "weights must not all be 0"),
-        ({"weights": [1, 2, 3], "num_samples": 0}, "draws an epoch.*got 0"),
-        ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"draws an epoch.*got \(0, 2\)"),
-        ({"balance": ["a", None, "b"]}, "sample 1 has none"),
-        ({"balance": [1.0, 2.0, float("nan")]}, "sample 2 has none"),
-        ({"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),
-        ({"balance": [1, "1", 2]}, "classes of one kind"),
-        ({"balance": ("a", 0.5, "b")}, "classes of one kind"),
-        ({"balance": ["a", "b", "c"], "weights": [0, 0, 0]}, "must not all be 0"),
-        ({"weights": [1, 2, 3], "lengths": [1]}, "lengths must be those"),
-    ],
-)
-def test_wrong_weights_are_refused(options, message):
-    """Wrong weights are refused with a remedy."""
-    with pytest.raises((TypeError, ValueError), match=message):
-        make_sampler(Numbers([2, 1]), **options)
-
-
-def test_other_samplers_and_datasets_say_that_they_take_no_weights():
-    """A mixture and an empty dataset refuse weights."""
-    with pytest.raises(ValueError, match="weights of its parts"):
-        make_sampler(Mixture([Numbers([3])]), weights=[1, 2, 3])
-    with pytest.raises(ValueError, match="the dataset has none"):
-        make_sampler(Numbers([0]), weights=[])
-    with pytest.raises(TypeError, match="weights"):
-        DistributedChunkedSampler(Numbers([3]), 1, 0, weights=[1, 2, 3])

@@ -105,16 +105,6 @@ def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
 # Transformations.
 
 
-def test_transforms_are_added_and_assigned(spec: Path) -> None:
-    """`add_transform` chains after decoding; an assigned list replaces all."""
-    dataset = ShardListDataset(spec).add_transform(lambda sample: sample[".cls"] * 2)
-    assert dataset[7] == 46
-    dataset.transformations = []
-    assert dataset[7][".cls"].read() == b"23"
-    dataset.transformations = "bytes"
-    assert dataset[7][".cls"] == b"23"
-
-
 @pytest.mark.parametrize("url", ["s3://", "gs:///"])
 def test_a_url_of_nothing_is_refused(url: str) -> None:
     """A scheme alone is no place; the message shows a URL with one."""
