@@ -19,7 +19,7 @@ def test_no_more_tasks_are_taken_than_are_wanted_ahead() -> None:
             taken.append(number)
             yield number
 
-    results = OrderedMap(abs, stream(), num_threads=2, ahead=3)
+    results = OrderedMap(abs, stream(), num_threads=2, most_pending=3)
     assert taken == []
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert len(taken) <= 5 + 3
@@ -32,7 +32,7 @@ class Batch:
 
 def test_results_live_no_longer_than_the_caller_needs_them() -> None:
     """Neither the map nor its threads keep a result that was returned."""
-    results = OrderedMap(lambda _: Batch(), iter(range(3)), num_threads=1, ahead=1)
+    results = OrderedMap(lambda _: Batch(), iter(range(3)), num_threads=1, most_pending=1)
     batch = next(results)
     watched = weakref.ref(batch)
     second = next(results)  # the thread has let go of the first by now
@@ -52,7 +52,7 @@ def test_an_error_keeps_no_frame_alive() -> None:
         watched.append(weakref.ref(batch))
         raise ValueError("bad")
 
-    results = OrderedMap(fails, iter([1]), num_threads=1, ahead=1)
+    results = OrderedMap(fails, iter([1]), num_threads=1, most_pending=1)
     with pytest.raises(ValueError, match="bad") as raised:
         next(results)
     results.close()

@@ -56,8 +56,6 @@ _NEAR_NBYTES = 4 * mmap.PAGESIZE
 _HEAD_NBYTES = (2048, 64 << 10, sys.maxsize)
 _WHOLE_AT_ONCE = 16  # fields of a remote shard, which may be films
 
-Span = tuple[int, int]  # offset and size, in bytes
-
 
 @dataclass(frozen=True)
 class ColumnReader:
@@ -324,15 +322,12 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[bytes | memoryv
         return
     for start in range(0, len(shard), _BLOCK):
         local_indexes = range(start, min(start + _BLOCK, len(shard)))
-        memory = shard.memory
-        if memory is None:
+        found = shard.read_spans(np.arange(local_indexes.start, local_indexes.stop), (extension,))
+        if found is None:
             for sample in shard.read_many(local_indexes, (extension,)):
                 yield sample.get(extension)
             continue
-        found = shard.index.find_spans(
-            np.arange(local_indexes.start, local_indexes.stop), (extension,)
-        )
-        spans = [(offset, size) for offset, size in found[:, 0].tolist()]
+        memory, spans = found[0], found[1][:, 0].tolist()
         _announce(memory, spans)
         for offset, size in spans:
             yield memory[offset : offset + size] if offset >= 0 else None
@@ -367,8 +362,10 @@ def _each_head(
     shard: ReadableShard, local_indexes: Sequence[int], extension: str, nbytes: int
 ) -> Iterator[tuple[int, bytes | memoryview]]:
     """Yield the first bytes of a field of several samples, with the index of each that has it."""
-    memory = None if isinstance(shard, FileShard) else shard.memory
-    if memory is None:
+    found = None
+    if not isinstance(shard, FileShard):  # which would read the fields whole
+        found = shard.read_spans(np.asarray(local_indexes, np.int64), (extension,))
+    if found is None:
         step = _BLOCK if nbytes < sys.maxsize else _WHOLE_AT_ONCE
         for start in range(0, len(local_indexes), step):
             asked = local_indexes[start : start + step]
@@ -376,15 +373,15 @@ def _each_head(
             pairs = zip(asked, heads, strict=True)
             yield from ((index, data) for index, data in pairs if data is not None)
         return
-    found = shard.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0].tolist()
-    spans = [(offset, min(size, nbytes)) for offset, size in found]
+    memory = found[0]
+    spans = [(offset, min(size, nbytes)) for offset, size in found[1][:, 0].tolist()]
     _announce(memory, spans)
     for index, (offset, size) in zip(local_indexes, spans, strict=True):
         if offset >= 0:
             yield index, memory[offset : offset + size]
 
 
-def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
+def _announce(memory: memoryview, spans: Sequence[Sequence[int]]) -> None:
     """Advise the kernel to read ahead only the bytes that are needed next.
 
     Measured with a cold disk and fields of a few bytes every 20 KB: sequential reading loads the
@@ -395,6 +392,6 @@ def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
     if not isinstance(mapped, mmap.mmap):  # an empty shard
         return
     read_at_random(mapped)
-    there = [span for span in spans if span[0] >= 0]
+    there = [(offset, size) for offset, size in spans if offset >= 0]
     for start, stop in page_ranges(there, max_gap_nbytes=_NEAR_NBYTES):
         read_ahead(mapped, start, stop)

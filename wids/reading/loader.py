@@ -263,7 +263,7 @@ class Loader:
                 make,
                 tasks,
                 num_threads=self.num_workers,
-                ahead=self.num_workers * self.prefetch_factor,
+                most_pending=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
         receive = None if device is None else device.receive

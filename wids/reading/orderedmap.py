@@ -33,10 +33,10 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         function: Called in several threads at once.
         tasks: The tasks, taken one by one in the thread that reads results.
         num_threads: Number of threads, at least 1.
-        ahead: Number of tasks that are started before their results are requested, at least 1.
+        most_pending: Number of tasks that are started before their results are read, at least 1.
         timeout_seconds: Time to wait for one result; None for no limit.
 
-    >>> list(OrderedMap(abs, iter([-3, 2, -1]), num_threads=2, ahead=4))
+    >>> list(OrderedMap(abs, iter([-3, 2, -1]), num_threads=2, most_pending=4))
     [3, 2, 1]
     """
 
@@ -46,12 +46,12 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         tasks: Iterator[Task],
         *,
         num_threads: int,
-        ahead: int,
+        most_pending: int,
         timeout_seconds: float | None = None,
     ) -> None:
         self._function = function
         self._tasks: Iterator[Task] | None = tasks
-        self._ahead = ahead
+        self._most_pending = most_pending
         self._timeout = timeout_seconds
         self._pid = os.getpid()
         # Each with the warnings of the library meanwhile.
@@ -98,7 +98,7 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
 
     def _fill(self) -> None:
         """Start tasks until enough are in progress."""
-        while self._tasks is not None and len(self._pending) < self._ahead:
+        while self._tasks is not None and len(self._pending) < self._most_pending:
             messages: list[str] = []
             try:
                 task = next(self._tasks)

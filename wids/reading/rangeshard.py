@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,7 +12,7 @@ from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce
 from wids.errors import ShardChangedError, ShardFormatError
-from wids.fetching.responses import OneVersion
+from wids.fetching.responses import OneVersion, coalesce
 from wids.fetching.transport import RangesNotServedError
 from wids.reading.fieldheaders import FieldProof, Piece, UnprovenFieldError
 from wids.reading.tarindexes import warn_fetched_whole
@@ -56,18 +57,12 @@ class LocatedSample:
 
     def __init__(self, local_index: int, pieces: list[Piece]) -> None:
         self.local_index, self.pieces = local_index, pieces
-        self.spans: list[tuple[int, int]] = []
+        spans = coalesce([(each.start, each.stop) for each in pieces], BLOCK_SIZE - 1, sys.maxsize)
+        self.spans = [(span.start, span.stop) for span in spans]
         self.starts = [(0, 0)] * len(pieces)
-        start = stop = -BLOCK_SIZE
-        for number in sorted(range(len(pieces)), key=[each.start for each in pieces].__getitem__):
-            piece = pieces[number]
-            if piece.start - stop < BLOCK_SIZE:
-                stop = max(stop, piece.stop)
-                self.spans[-1] = (start, stop)
-            else:
-                start, stop = piece.start, piece.stop
-                self.spans.append((start, stop))
-            self.starts[number] = (len(self.spans) - 1, piece.start - start)
+        for slot, span in enumerate(spans):
+            for number in span.members:
+                self.starts[number] = (slot, pieces[number].start - span.start)
         self.nbytes = sum(stop - start for start, stop in self.spans)
         self.blocks: list[bytes | memoryview | None] = [None] * len(self.spans)
 

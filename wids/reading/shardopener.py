@@ -119,7 +119,7 @@ class ShardOpener:
                     path = cache.get(ref)
                 finally:
                     self.waits.seconds += time.monotonic() - began
-                before = _identity(path)
+                before = None if is_local(url) else _identity(path)
                 shard = Shard(path, self.indexes.of_file(ref, path, packed))
                 if ref.nsamples in {None, len(shard)} or not cache.discard(ref):
                     break
@@ -128,7 +128,7 @@ class ShardOpener:
                 # The lease prevents eviction, but not a user who clears the cache, nor eviction
                 # without working locks. The path then has another file or none.
                 removed = path is not None and (before is None or _identity(path) != before)
-                if removed and removals < _MOST_REMOVALS and not is_local(url):
+                if removed and not is_local(url) and removals < _MOST_REMOVALS:
                     found, removals = "was removed before it was opened", removals + 1
                 elif isinstance(error, FileNotFoundError):
                     raise

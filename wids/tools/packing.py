@@ -171,7 +171,7 @@ class _Job:
         num_samples = num_without = 0
         num_threads = min(workers or 2 * num_cores(), len(shards)) or 1
         made = OrderedMap(
-            self._row_of, iter(shards), num_threads=num_threads, ahead=2 * num_threads
+            self._row_of, iter(shards), num_threads=num_threads, most_pending=2 * num_threads
         )
         with closing(made):
             rows = progress(made, total=len(shards), desc="packing shards", unit="shard")
