@@ -173,7 +173,7 @@ OUTLETS: dict[str, Callable[[str, Path], list[str]]] = {
     "reshard to it": _command("reshard", "good.tar", "-o", "LOCATION"),
     "merge": _command("merge", "LOCATION", "LOCATION", "-o", "out.json"),
     "repair": _command("check", "LOCATION", "--repair", "out.tar"),
-    "export": _command("export", "LOCATION", "out"),
+    "export": _command("export", "LOCATION", "out.csv"),
     "browse": _command("browse", "LOCATION", "--host", "192.0.2.1", "--no-browser"),
 }
 

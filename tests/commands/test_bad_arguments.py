@@ -96,7 +96,8 @@ WRONG_DATA = [
         for command, rest in [
             ("info", ""), ("ls", ""), ("show", " 0"), ("cat", " 0 .txt"),
             ("browse", " --no-open"), ("check", ""),
-            ("export", " out"), ("reshard", " -o o-%d.tar"), ("order", ""), ("merge", " -o o.json"),
+            ("export", " o.csv"),
+            ("reshard", " -o o-%d.tar"), ("order", ""), ("merge", " -o o.json"),
         ]
     ),
     ("info broken.json", ["broken.json: expected JSON", "line 1 column 2", "starts with b'{'"]),
@@ -144,7 +145,7 @@ WRONG_DATA = [
     ("import table.csv -o o-%d.tar --key-rule last_dot", ["--key-rule does not apply"]),
     ("import table.csv -o o-%d.tar --maxcount 0", ["maxcount must be", "at least 1, got 0"]),
     ("import twice.csv -o o-%d.tar", ["twice.csv", "'name'"]),
-    ("export a.json o.xyz", ["o.xyz: expected a table", "a pack (.wpack) or a folder"]),
+    ("export a.json o", ["o: expected a table", "a pack (.wpack); for plain files: wids map"]),
     ("reshard a.json -o o.tar", ["'o.tar'", "one place for the shard's number", "wids.TarWriter"]),
     ("reshard a.json -o o-%d.tar --range x", ["--range: expected [first, last) such as 0:100"]),
     ("reshard a.json -o o-%d.tar --range 9:12", ["no sample goes there, nothing was written"]),

@@ -179,14 +179,12 @@ def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A dataset that lost samples and got others is written as shards, files and tables."""
+    """A dataset that lost samples and got others is written as shards and tables."""
     some = wids.open(["0.tar", "1.tar"]).exclude(["k03", *KEYS[12:20]]) + wids.open("2.tar")
     some.save("new.json")
     chosen = [key for key in KEYS[:12] if key != "k03"] + KEYS[20:30]
     assert main(["reshard", "new.json", "-o", "solid/s-%d.tar"]) == 0
     assert keys("solid/s.json") == chosen
-    assert main(["export", "new.json", "files"]) == 0
-    assert sorted({path.stem for path in (folder / "files").iterdir()}) == chosen
     assert main(["export", "new.json", "table.csv"]) == 0
     lines = (folder / "table.csv").read_text().splitlines()
     assert [line.split(",")[1].strip('"') for line in lines[1:]] == chosen

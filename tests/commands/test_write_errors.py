@@ -25,7 +25,6 @@ sys.exit(main(sys.argv[1:]))
 COMMANDS = [
     (["import", "t.csv", "-o", "out/x-%d.tar"], "out/x-"),
     (["reshard", "x.tar", "-o", "out/x-%d.tar", "--workers", "1"], "out/x-0.tar"),
-    (["export", "x.tar", "out/files"], "out/files/"),
     (["export", "x.tar", "out/t.csv", "--values", "txt"], "out/t.csv"),
 ]
 

@@ -103,14 +103,6 @@ def test_flat_folders_are_samples(capsys) -> None:
     assert "files that belong to no sample: 1, such as p/lone.txt" in capsys.readouterr().err
 
 
-def test_what_was_exported_comes_back() -> None:
-    """Files of `wids export` are imported as samples, with classes on request."""
-    write({"p/cat/1.jpg": jpeg(1), "p/dog/2.jpg": jpeg(2), "p/cat/1.a.txt": b"a"})
-    before = imported("p")
-    assert main(["export", "out/x.json", "files"]) == 0
-    assert imported("--from", "samples", "files") == [dict(sorted(each.items())) for each in before]
-
-
 def test_pictures_beside_folders_are_asked_about(capsys) -> None:
     """Pictures beside folders are refused until an option says what they are."""
     write({"p/1.jpg": jpeg(), "p/cat/2.jpg": jpeg()})

@@ -173,7 +173,7 @@ def test_an_end_that_became_zeros_is_said(
 def test_strict_names_the_shards_that_stay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No spec is written; with `--resume` the import goes on, and an export writes no file."""
+    """No spec is written; with `--resume` the import goes on, and a map writes none."""
     Path("a.tar").write_bytes(tar_of(PLAIN))
     Path("b.tar").write_bytes(tar_of(["04.cls", "04.jpg", "README"]))
     command = ["import", "a.tar", "b.tar", "-o", "out/x-%d.tar", "--maxcount", "1"]
@@ -185,9 +185,9 @@ def test_strict_names_the_shards_that_stay(
     assert keys_of("out/x.json") == ["00", "01", "02", "03", "04"]
     assert main(["create", "a.tar", "b.tar", "-o", "all.json"]) == 0
     assert "members of tars that are in no sample (no extension): 1" in capsys.readouterr().err
-    assert main(["export", "all.json", "files/", "--strict"]) == 1
+    assert main(["map", "all.json", "-o", "new/x-%d.tar", "--strict"]) == 1
     assert "b.tar: would be left out" in capsys.readouterr().err
-    assert not Path("files").exists()
+    assert not Path("new").exists()
 
 
 def test_keys_of_tars_of_a_folder_are_kept(
@@ -202,27 +202,6 @@ def test_keys_of_tars_of_a_folder_are_kept(
     assert not Path("-").exists()
     assert main(["export", "b.tar", "b.csv"]) == 0
     assert "keys whose bytes that are not UTF-8 are lost: 1" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (["./a.txt", "a.txt"], "sample 1: 'a.txt' was written for sample 0 already"),
-        (["a//b.txt", "a/b.txt"], "sample 1: 'a/b.txt' was written for sample 0 already"),
-        (["a.txt", "a.txt/b.txt"], "sample 1: no file can be named a.txt/b.txt here"),
-        ([f"{'x' * 300}.txt"], "sample 0: no file can be named xxx"),
-    ],
-)
-def test_files_of_an_export_never_replace_each_other(
-    capsys: pytest.CaptureFixture[str], names: list[str], said: str
-) -> None:
-    """Two names of one path are an error that names both samples, as are impossible names."""
-    Path("a.tar").write_bytes(tar_of(names))
-    Path("out").mkdir()
-    Path("out/a.txt").write_text("of an earlier export")
-    assert main(["export", "a.tar", "out"]) == 1
-    assert said in (message := capsys.readouterr().err)
-    assert "(wids reshard --rekey)" in message
 
 
 def test_a_link_that_leads_to_nothing_is_said_once() -> None:

@@ -15,7 +15,7 @@ from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
 from wids.specs.classnames import find_class_names, parse_class_names
-from wids.tools.exporters import export_files
+from wids.tools.exporters import export_table
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_names_beside_a_remote_spec_are_found_by_all(
     reshard(dataset, np.arange(1), "out/x-%d.tar")
     assert json.loads(Path("out/x.json").read_text())["classes"] == ["cat", "dog"]
     omissions = Omissions()
-    export_files(dataset, tmp_path / "files", omissions)
+    export_table(dataset, tmp_path / "table.csv", [], omissions)
     assert "names of classes" in str(omissions.lines())
 
 

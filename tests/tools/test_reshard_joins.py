@@ -133,18 +133,6 @@ def test_names_that_no_member_can_have_are_refused(joined: View) -> None:
     assert not Path("out/n.json").exists()
 
 
-def test_files_of_a_join(joined: View) -> None:
-    """An export writes every field of both sides and every column that is no null as a file."""
-    joined.save("join.json")
-    assert main(["export", "join.json", "files"]) == 0
-    found = {path.name: path.read_bytes() for path in Path("files").iterdir()}
-    assert found == {
-        key + name: data
-        for number, key in enumerate(KEYS)
-        for name, data in stored(joined.read_raw(number)).items()
-    }
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_table_of_a_join(joined: View, suffix: str) -> None:
     """An exported table has the values of the joined table, and where each field of a shard is."""

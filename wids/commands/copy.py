@@ -197,7 +197,7 @@ def add_map(commands: Any) -> None:
             "wids map train.json --function captions:write --only-new -o 'captions-%06d.tar'",
             "wids map train.json --function lengths.py:count -o lengths.parquet",
             "wids map a.json b.json --shuffle 1 --rename .txt=.caption.txt -o 'mix-%06d.tar'",
-            "wids map train.json --fields .txt -o - | tar -tf -",
+            "wids map train.json -o - | tar -xf - -C files/      all members as plain files",
         ],
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC")
@@ -430,13 +430,13 @@ def add_import(commands: Any) -> None:
 
 
 def export(args: Arguments) -> int:
-    """Write a dataset as files or as a table, or its indexes as a pack."""
+    """Write a dataset as a table, or its indexes as a pack."""
     from wids.base.omissions import Omissions
     from wids.pack.packformat import is_pack_name
-    from wids.tools.exporters import export_samples
+    from wids.tools.exporters import export_table
 
     if args.output == "-":
-        raise ValueError("-: an export is a folder, a table or a pack, not a stream; name one")
+        raise ValueError("-: an export is a table or a pack, not a stream; name one")
     rules = rules_given(args)
     if is_pack_name(args.output):
         from wids.specs.newspec import name_in_spec
@@ -460,8 +460,8 @@ def export(args: Arguments) -> int:
         return DONE
     omissions = Omissions(strict=args.strict)
     with wids.open(args.spec, transformations=[], **rules) as samples:
-        written = export_samples(samples, args.output, args.values, omissions)
-    note(f"{args.output}: {written}")
+        written = export_table(samples, Path(args.output), args.values, omissions)
+    note(f"{args.output}: {written} rows")
     list_omissions(omissions.lines())
     return DONE
 
@@ -471,9 +471,8 @@ def add_export(commands: Any) -> None:
     parser = add_command(
         commands,
         export,
-        "write a dataset as plain files, a table of its samples, or a pack of its tar indexes",
+        "write a table of the samples of a dataset, or a pack of its tar indexes",
         [
-            "wids export train.json files/",
             "wids export train.json train.parquet --values 'cls, json.caption as caption'",
             "wids export train.json train.wpack",
         ],
@@ -482,8 +481,8 @@ def add_export(commands: Any) -> None:
     parser.add_argument(
         "output",
         metavar="OUTPUT",
-        help="folder for files; a .csv, .jsonl or .parquet table; a .wpack for the tar indexes "
-        "and keys of all shards in one file, which the spec names",
+        help="a .csv, .jsonl or .parquet table; a .wpack for the tar indexes and keys of all shards "
+        "in one file, which the spec names",
     )
     parser.add_argument(
         "--values",
