@@ -270,7 +270,6 @@ def test_what_is_read_from_a_server_is_shown_without_secrets(
         ["show", location, "0"],
         ["show", location, "0", "--json"],
         ["ls", location, "0"],
-        ["check", location, "--keys-of", location],
         ["info", "--stats", location],
     )
     for command in commands:

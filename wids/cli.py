@@ -37,9 +37,9 @@ _INTERRUPTED = 130  # what a shell reports for Ctrl-C
 # Commands of earlier versions, and where they went.
 _GONE = {
     "verify": "use 'wids check --digests SPEC'",
-    "diff": "use 'wids check SPEC --keys-of OTHER'",
+    "diff": "compare what 'wids sql SPEC \"select key from samples\" --csv' prints of both",
     "repair": "use 'wids check SHARD --repair NEW'",
-    "stats": "use 'wids info SPEC --stats' and 'wids info SPEC --values cls'",
+    "stats": "use 'wids info SPEC --stats', and 'wids sql' for counts of values",
     "pack": "use 'wids export SPEC NAME.wpack'",
     "sample": "use 'wids show SPEC INDEX', and 'wids cat SPEC INDEX .EXT' for the bytes of a field",
     "update": "edit 'name', 'info' and 'base' at the top of the spec, which is JSON",

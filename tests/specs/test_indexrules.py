@@ -63,7 +63,6 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
         ["info", "--stats"],
         ["order"],
         ["select", "--take", "1", "-o", "x.json"],
-        ["check", "--keys-of", "s.tar"],
         ["export", "x.csv"],
         ["reshard", "-o", "new/x-%d.tar"],
     ],

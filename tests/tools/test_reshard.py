@@ -25,7 +25,7 @@ from wids.cli import main
 from wids.tools import reshard as resharding
 from wids.tools.copying import plan_parts
 from wids.tools.parts import Part
-from wids.tools.reshard import reshard, shuffled, split_order
+from wids.tools.reshard import reshard, shuffled
 
 
 @pytest.fixture
@@ -92,40 +92,12 @@ def test_shuffle_moves_samples_over_all_shards_the_same_way_each_time(folder: Pa
     assert all(a[:-4] == b[:-4] for a, b in zip(names[::2], names[1::2], strict=True))
 
 
-def test_range_and_where_choose_samples(folder: Path):
-    """Samples are selected by range and by the value of a field."""
-    choices = {
-        "a": ["--range", "2:5"],
-        "c": ["--where", "cls=2"],
-        "d": ["--range", "-3:", "--where", "cls = 0"],
-    }
-    for out, options in choices.items():
-        given = [f"{option}" for option in options]
-        if given[1].startswith("-"):
-            given = [f"{given[0]}={given[1]}", *given[2:]]
-        assert main(["reshard", "x.json", "-o", f"{out}/y-%d.tar", *given]) == 0
-    old = old_members()
-    assert new_members("a/*.tar") == old[4:10]
+def test_a_condition_chooses_samples(folder: Path):
+    """Samples are selected by the value of a field, and by their index."""
+    assert main(["reshard", "x.json", "-o", "a/y-%d.tar", "--where", "index in (2, 3, 4)"]) == 0
+    assert main(["reshard", "x.json", "-o", "c/y-%d.tar", "--where", "cls=2"]) == 0
+    assert new_members("a/*.tar") == old_members()[4:10]
     assert [data for name, data in new_members("c/*.tar") if name.endswith("cls")] == [b"2"] * 6
-    assert new_members("d/*.tar") == old[36:38]
-
-
-def test_range_beyond_the_samples_is_noted(folder: Path, capsys):
-    """A range that reaches beyond the dataset says how many samples there are."""
-    for wanted, noted in {"15:99": True, "15:20": False, "-99:3": True}.items():
-        assert main(["reshard", "x.json", "-o", f"n{noted}/y-%d.tar", f"--range={wanted}"]) == 0
-        said = capsys.readouterr().err
-        assert (f"range {wanted}: there are only 20 samples" in said) is noted
-        assert main(["ls", "x.json", "--", wanted]) == 0
-        assert ("there are only 20 samples" in capsys.readouterr().err) is noted
-
-
-def test_a_part_of_a_split_without_samples_is_refused_before_any_is_written(folder, capsys):
-    """A split with an empty part is refused before anything is written."""
-    command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--range", "0:2"]
-    assert main([*command, "--split", "train=0.9,val=0.1"]) == 1
-    assert "out/val-%03d.tar" in capsys.readouterr().err
-    assert not Path("out").exists()
 
 
 def test_resharding_no_samples_is_an_error(folder: Path):
@@ -150,17 +122,6 @@ def test_indexes_are_any_sequence_of_integers(folder: Path):
         with pytest.raises(IndexError, match="index 20 is out of range"):
             reshard(dataset, [20], "out/y-%d.tar")
     assert not Path("out").exists()
-
-
-def test_split_gives_each_sample_to_one_part(folder: Path):
-    """Parts have their own specs, and together each sample once."""
-    command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--shuffle", "1"]
-    assert main([*command, "--split", "train=0.7,val=0.3"]) == 0
-    train, val = new_members("out/train-*.tar"), new_members("out/val-*.tar")
-    assert (len(train), len(val)) == (28, 12)
-    assert sorted(train + val) == sorted(old_members())
-    assert Path("out/train.json").exists()
-    assert Path("out/val.json").exists()
 
 
 @pytest.mark.filterwarnings("ignore:.*listed a second time")
@@ -308,13 +269,6 @@ def test_any_executor_writes_the_same_shards(folder: Path):
             assert digests(name) == digests("alone")
 
 
-def test_shares_must_be_positive():
-    """A split without shares, or with a negative one, is refused."""
-    for shares in ({}, {"a": 0.0}, {"a": 1.0, "b": -1.0}):
-        with pytest.raises(ValueError, match="positive"):
-            split_order(np.arange(3), shares)
-
-
 class TestSourcesAreKept:
     """New shards never replace what they are made of."""
 
@@ -324,7 +278,6 @@ class TestSourcesAreKept:
             ["reshard", "x.json", "-o", "x-%d.tar", "--maxcount", "3"],
             ["reshard", "x-0.tar", "-o", "./x-%d.tar", "--maxcount", "3"],
             ["reshard", "x.json", "-o", "x-%06d.tar"],
-            ["reshard", "x.json", "-o", "{split}-%06d.tar", "--split", "x=0.5,y=0.5"],
             ["reshard", "x.json", "-o", "link/x-%d.tar"],
             ["import", "x-{0..2}.tar", "-o", "x-%d.tar"],
         ],

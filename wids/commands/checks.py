@@ -31,24 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["add_cache", "add_check", "add_order"]
 
-_APART = ("digests", "keys_of", "repair")  # options of `check` that take no other
-_MOST_SHOWN = 10  # keys of each side of a comparison
+_APART = ("digests", "repair")  # options of `check` that take no other
 
 
 def check(args: Arguments) -> int:
-    """Check a dataset against its spec or another dataset, or repair a shard."""
+    """Check a dataset against its spec, or repair a shard."""
     from wids.tools.check import check_dataset
 
     apart = next((name for name in _APART if getattr(args, name)), None)
     if apart is not None and (args.no_digest or args.decode):
-        option = f"--{apart.replace('_', '-')}"
-        raise ValueError(f"{option}: is a check of its own; leave out --no-digest and --decode")
+        raise ValueError(f"--{apart}: is a check of its own; leave out --no-digest and --decode")
     if args.repair is not None:
         if rules_given(args):
             raise ValueError("--repair: copies members as they lie; leave out rules of samples")
         return _repair(args)
-    if args.keys_of is not None:
-        return _compare_keys(args)
     done = check_dataset(
         args.spec,
         headers=not args.digests,
@@ -86,30 +82,6 @@ def _repair(args: Arguments) -> int:
             f"{key!r} without {' '.join(fields)}; --json lists all"
         )
     return DONE
-
-
-def _compare_keys(args: Arguments) -> int:
-    """Print which keys two datasets or views do not share."""
-    from wids.base.urls import display_url
-    from wids.tools.check import compare_keys
-
-    rules = rules_given(args)
-    with (
-        wids.open(args.spec, remote="range", **rules) as first,
-        wids.open(args.keys_of, remote="range", **rules) as second,
-    ):
-        found = compare_keys(first, second)
-    if args.json:
-        print_json(found._asdict())
-    else:
-        out(f"{found.common} samples in both")
-        for source, keys in ((args.spec, found.first), (args.keys_of, found.second)):
-            out(f"{len(keys)} samples only in {display_url(source)}{':' * bool(keys)}")
-            out(f"  {key}" for key in keys[:_MOST_SHOWN])
-            if len(keys) > _MOST_SHOWN:
-                out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")
-        out("the same order" if found.same_order else "in another order")
-    return FAULTY if found.first or found.second else DONE
 
 
 def _report(args: Arguments, done: Checked) -> int:
@@ -165,7 +137,6 @@ def add_check(commands: Any) -> None:
         [
             "wids check train.json",
             "wids check train.json --no-digest --decode --json",
-            "wids check train.json --keys-of clean.json",
             "wids check train-000017.tar --repair repaired/train-000017.tar",
         ],
     )
@@ -177,12 +148,6 @@ def add_check(commands: Any) -> None:
     apart = parser.add_mutually_exclusive_group()
     apart.add_argument(
         "--digests", action="store_true", help="compare sizes and digests alone, as md5sum --check"
-    )
-    apart.add_argument(
-        "--keys-of",
-        metavar="OTHER",
-        help="compare the keys of the samples with those of another dataset or view; exit code 1 "
-        "if they differ",
     )
     apart.add_argument(
         "--repair",

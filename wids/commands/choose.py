@@ -17,7 +17,7 @@ from wids.commands.terminal import (
     rules_given,
 )
 
-__all__ = ["add_select", "shares_of"]
+__all__ = ["add_select"]
 
 # Options of `select`, and those that they serve.
 _SERVES = {
@@ -42,7 +42,7 @@ def select(args: Arguments) -> int:
         raise ValueError(
             f"-o: {{split}} stands for the name of a part, got {args.output!r} without --split"
         )
-    shares = {} if args.split is None else shares_of(args.split, args.output)
+    shares = {} if args.split is None else _shares_of(args.split, args.output)
     with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
         chosen = _chosen(args, samples)
         views = {args.output: chosen}
@@ -84,7 +84,7 @@ def _chosen(args: Arguments, samples: Any) -> Any:
     return chosen
 
 
-def shares_of(split: str, pattern: str) -> dict[str, float]:
+def _shares_of(split: str, pattern: str) -> dict[str, float]:
     """Return a dict from the output name of each part of a split to its share.
 
     Args:
@@ -94,7 +94,7 @@ def shares_of(split: str, pattern: str) -> dict[str, float]:
     Raises:
         ValueError: They are malformed, or there is one part alone.
 
-    >>> shares_of("train=.9,val=.1", "{split}.json")
+    >>> _shares_of("train=.9,val=.1", "{split}.json")
     {'train.json': 0.9, 'val.json': 0.1}
     """
     import re

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
-from wids.commands.choose import shares_of
 from wids.commands.make import note_packed
 from wids.commands.terminal import (
     DONE,
@@ -26,7 +25,6 @@ from wids.commands.terminal import (
     pair_given,
     positive,
     print_json,
-    range_given,
     rules_given,
 )
 
@@ -41,26 +39,19 @@ def add_reshard(commands: Any) -> None:
     parser = add_command(
         commands,
         reshard,
-        "copy samples into new shards: resize, shuffle, choose, merge, split",
+        "copy samples into new shards: resize, shuffle, choose, merge",
         [
             "wids reshard train.json -o 'big/train-%06d.tar' --maxsize 1G",
             "wids reshard train.json -o 'mixed/train-%06d.tar' --maxcount 10000 --shuffle 1",
             "wids reshard a.json b.json -o 'both/train-%06d.tar' --rekey",
             "wids reshard all.json -o 'cats/cats-%06d.tar' --where 'cls = 3'",
-            "wids reshard all.json -o 'out/{split}-%06d.tar' --shuffle 1 --split train=0.9,val=0.1",
         ],
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     _add_writing(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle all samples")
-    parser.add_argument("--range", metavar="FIRST:LAST", help="copy only samples FIRST to LAST - 1")
     parser.add_argument(
         "--where", metavar="SQL", help="copy only samples that fulfil a condition, such as cls=3"
-    )
-    parser.add_argument(
-        "--split",
-        metavar="NAME=SHARE,...",
-        help="divide the samples; NAME replaces {split} in PATTERN",
     )
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
     parser.add_argument(
@@ -120,56 +111,32 @@ def reshard(args: Arguments) -> int:
     import numpy as np
 
     from wids.specs.newspec import refuse_replacing, spec_path_for
-    from wids.tools.reshard import shuffled, split_order
+    from wids.tools.reshard import shuffled
 
-    shares = shares_of(args.split, args.output) if args.split else {args.output: 1.0}
-    for pattern in shares:
-        refuse_replacing(Path(spec_path_for(pattern)), args.specs)
-    code = DONE
-    lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
+    refuse_replacing(Path(spec_path_for(args.output)), args.specs)
     with _opened(args) as whole:
-        samples = whole
-        if args.range is not None:
-            wanted = range_given(args.range, len(whole))
-            if wanted is None:
-                raise ValueError(
-                    f"--range: expected [first, last) such as 0:100, got {args.range!r}"
-                )
-            samples = samples[wanted]
-        if args.where is not None:
-            samples = samples.filter(args.where)
+        samples = whole if args.where is None else whole.filter(args.where)
         indexes = np.arange(len(samples), dtype=np.int64)
         if args.shuffle is not None:
             indexes = shuffled(indexes, args.shuffle)
-        parts = split_order(indexes, shares)
-        for pattern, part in parts.items():
-            if not len(part):  # found before any of the parts is written
-                raise ValueError(
-                    f"{pattern}: no sample goes there, nothing was written; look at the dataset "
-                    "and at the options that choose"
-                )
-        for pattern, part in parts.items():
-            done = wids.reshard(
-                samples,
-                part,
-                pattern,
-                maxcount=args.maxcount,
-                maxsize=args.maxsize,
-                rekey=args.rekey,
-                columns_as=args.columns_as,
-                resume=args.resume,
-                workers=args.workers,
-                strict=args.strict,
-                **_shard_options(args),
-            )
-            _report_failures(pattern, done.failures)
-            if done.failures:
-                code = FAULTY
-            else:
-                note(f"{spec_path_for(pattern)}: {len(done.entries)} shards, {len(part)} samples")
-            lines |= dict.fromkeys(done.omissions.lines())
-    list_omissions(lines)
-    return code
+        done = wids.reshard(
+            samples,
+            indexes,
+            args.output,
+            maxcount=args.maxcount,
+            maxsize=args.maxsize,
+            rekey=args.rekey,
+            columns_as=args.columns_as,
+            resume=args.resume,
+            workers=args.workers,
+            strict=args.strict,
+            **_shard_options(args),
+        )
+    _report_failures(args.output, done.failures)
+    if not done.failures:
+        note(f"{spec_path_for(args.output)}: {len(done.entries)} shards, {len(indexes)} samples")
+    list_omissions(done.omissions.lines())
+    return FAULTY if done.failures else DONE
 
 
 def _opened(args: Arguments) -> Any:
@@ -190,13 +157,12 @@ def add_map(commands: Any) -> None:
     parser = add_command(
         commands,
         map_,
-        "call a program or a function for all samples, choose and rename fields, sort, mix",
+        "call a function for all samples, choose and rename fields",
         [
             "wids map train.json --function resize.py:smaller -o 'small/train-%06d.tar'",
-            "wids map train.json --command 'mogrify -resize 256 sample.jpg' -o 'out/x-%06d.tar'",
             "wids map train.json --function captions:write --only-new -o 'captions-%06d.tar'",
             "wids map train.json --function lengths.py:count -o lengths.parquet",
-            "wids map a.json b.json --shuffle 1 --rename .txt=.caption.txt -o 'mix-%06d.tar'",
+            "wids map train.json --rename .txt=.caption.txt -o 'renamed-%06d.tar'",
             "wids map train.json -o - | tar -xf - -C files/      all members as plain files",
         ],
     )
@@ -209,17 +175,10 @@ def add_map(commands: Any) -> None:
         help="new shards (with %%06d for their number), a table (.parquet), or - for one "
         "tar on standard output",
     )
-    called = parser.add_mutually_exclusive_group()
-    called.add_argument(
+    parser.add_argument(
         "--function",
         metavar="NAME",
         help="module:function or file.py:function, from a sample to its new fields, or to a value",
-    )
-    called.add_argument(
-        "--command",
-        dest="program",
-        metavar="COMMAND",
-        help="program that changes the files sample.EXT in its working folder; no shell runs it",
     )
     parser.add_argument("--raw", action="store_true", help="give the function bytes, not values")
     parser.add_argument("--fields", metavar="EXT,...", help="read and copy only these fields")
@@ -228,9 +187,6 @@ def add_map(commands: Any) -> None:
     )
     parser.add_argument("--only-new", action="store_true", help="write only new fields, to join")
     parser.add_argument("--where", metavar="SQL", help="only samples that fulfil a condition")
-    order = parser.add_mutually_exclusive_group()
-    order.add_argument("--order-by", metavar="SQL", help="in an order of SQL, such as 'cls, key'")
-    order.add_argument("--shuffle", type=int, metavar="SEED", help="mix all samples")
     parser.add_argument("--maxcount", type=positive, metavar="N", help="most samples per shard")
     parser.add_argument(
         "--on-error",
@@ -248,23 +204,18 @@ def add_map(commands: Any) -> None:
 def map_(args: Arguments) -> int:
     """Write what a function makes of all samples."""
     from wids.specs.newspec import refuse_replacing, spec_path_for
-    from wids.tools.fieldcommand import FieldCommand, NamedFunction
+    from wids.tools.mapping import NamedFunction
 
     refuse_replacing(Path(spec_path_for(args.output)), args.specs)
-    function: Any = None
-    if args.program is not None:
-        function = FieldCommand(args.program)
-    elif args.function is not None:
-        function = NamedFunction(args.function)
-    raw = args.raw or args.program is not None
+    function = None if args.function is None else NamedFunction(args.function)
     with wids.open(
         args.specs if len(args.specs) > 1 else args.specs[0],
-        transformations="bytes" if raw else "PIL",
+        transformations="bytes" if args.raw else "PIL",
         fields=None if args.fields is None else _fields(args.fields),
         cache_dir=args.cache_dir,
         **rules_given(args),
     ) as samples:
-        chosen = _ordered(args, samples)
+        chosen = samples if args.where is None else samples.filter(args.where)
         done = wids.map_samples(
             chosen,
             function,
@@ -298,21 +249,6 @@ def map_(args: Arguments) -> int:
         note(f"{args.output}: of {total} samples {what}{opened}")
         _report_failures(args.output, done.failures)
         return FAULTY if done.failures or done.num_skipped else DONE
-
-
-def _ordered(args: Arguments, samples: Any) -> Any:
-    """Return the chosen samples in the order in which they are written."""
-    from wids.tools.reshard import shuffled
-
-    if args.where is not None:
-        samples = samples.filter(args.where)
-    if args.order_by is not None:
-        samples = samples.order_by(args.order_by)
-    if args.shuffle is not None:
-        import numpy as np
-
-        samples = samples.select(shuffled(np.arange(len(samples)), args.shuffle))
-    return samples
 
 
 def _fields(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import wids
 from wids.commands.terminal import (
@@ -16,68 +16,48 @@ from wids.commands.terminal import (
     add_json,
     add_rules,
     add_sample_arguments,
+    note,
     out,
     print_json,
-    range_given,
     rules_given,
     standard_output,
 )
 
-if TYPE_CHECKING:
-    from wids.catalogue.samples import SqlResult
-
 __all__ = ["add_cat", "add_info", "add_ls", "add_show", "add_sql"]
-
-_MOST_VALUES = 20  # that are printed; JSON has all
 
 
 def info(args: Arguments) -> int:
-    """Print the totals of datasets, and on request those of fields and values."""
+    """Print the totals of datasets, and on request those of fields."""
     from wids.base.urls import hide_credentials
-    from wids.tools.facts import dataset_facts, size_lines, spec_lines, spec_table_row
+    from wids.tools.facts import (
+        dataset_facts,
+        field_sizes,
+        size_lines,
+        spec_lines,
+        spec_table_row,
+    )
 
     rules = rules_given(args)
-    if args.table and (args.stats or args.values is not None):
-        raise ValueError("-t: has no room for --stats and --values; leave it out")
-    found = [
-        (dataset_facts(each, args.cache_dir, rules), *_statistics(each, args))
-        for each in args.filenames
-    ]
+    if args.table and args.stats:
+        raise ValueError("-t: has no room for --stats; leave it out")
+    found = []
+    for source in args.filenames:
+        facts = dataset_facts(source, args.cache_dir, rules)
+        if args.stats:
+            with wids.open(source, cache_dir=args.cache_dir, **rules) as samples:
+                facts["sizes"] = field_sizes(samples)
+        found.append(facts)
     if args.json:
-        documents = []
-        for facts, sizes, counts in found:
-            if sizes is not None:
-                facts["sizes"] = sizes
-            if counts is not None:
-                facts["values"] = [dict(zip(counts.columns, row, strict=True)) for row in counts]
-            documents.append(facts)
-        print_json(documents[0] if len(documents) == 1 else documents)
+        print_json(found[0] if len(found) == 1 else found)
     elif args.table:
         out("file\tname\tnbytes\tnsamples\tbase\tlast\tdatasets")
-        for facts, *_ in found:
-            out(spec_table_row(facts))
+        out(map(spec_table_row, found))
     else:
-        for facts, sizes, counts in found:
+        for facts in found:
             lines = [f"filename: {facts['source']}", *spec_lines(facts), ""]
-            if sizes is not None:
-                lines += [*size_lines(sizes), ""]
-            if counts is not None:
-                lines += [*counts.lines(_MOST_VALUES), ""]
+            lines += [*size_lines(facts["sizes"]), ""] if args.stats else []
             out(map(hide_credentials, lines))
     return DONE
-
-
-def _statistics(
-    source: str, args: Arguments
-) -> tuple[dict[str, dict[str, Any]] | None, SqlResult | None]:
-    """Return what --stats and --values ask for."""
-    from wids.tools.facts import field_sizes, value_counts
-
-    if not args.stats and args.values is None:
-        return None, None
-    with wids.open(source, cache_dir=args.cache_dir, **rules_given(args)) as samples:
-        sizes = field_sizes(samples) if args.stats else None
-        return sizes, None if args.values is None else value_counts(samples, ", ".join(args.values))
 
 
 def ls(args: Arguments) -> int:
@@ -129,15 +109,19 @@ def _ls_samples(args: Arguments) -> int:
 
 
 def _parse_range(text: str, total: int) -> range:
-    """Parse an index or a range, such as `5` or `5:10`."""
+    """Parse an index or a range, such as `5`, `5:10` or `-10:`; note if it reaches beyond."""
     from wids.base.arguments import checked_position
 
-    if (wanted := range_given(text, total)) is not None:
-        return range(*wanted.indices(total))
-    if re.fullmatch(r"-?\d+", text) is None:
+    if re.fullmatch(r"-?\d+", text) is not None:
+        index = checked_position(int(text), total)
+        return range(index, index + 1)
+    match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", text)
+    if match is None:
         raise ValueError(f"expected an index or a range [first, last) such as 0:10, got {text!r}")
-    index = checked_position(int(text), total)
-    return range(index, index + 1)
+    bounds = [None if each is None else int(each) for each in match.groups()]
+    if any(bound is not None and not -total <= bound <= total for bound in bounds):
+        note(f"range {text}: there are only {total} samples; those within the range are taken")
+    return range(*slice(*bounds).indices(total))
 
 
 def show(args: Arguments) -> int:
@@ -225,7 +209,7 @@ def add_info(commands: Any) -> None:
         [
             "wids info train.json",
             "wids info *.json -t",
-            "wids info train.json --stats --values cls",
+            "wids info train.json --stats",
         ],
     )
     parser.add_argument("filenames", metavar="SPEC", nargs="+", help="specs, shards or patterns")
@@ -234,12 +218,6 @@ def add_info(commands: Any) -> None:
     )
     parser.add_argument(
         "--stats", action="store_true", help="add the number and the sizes of each field"
-    )
-    parser.add_argument(
-        "--values",
-        action="append",
-        metavar="SQL",
-        help="count the values of columns, such as cls or json.source; may be given several times",
     )
     add_cache_dir(parser)
     add_rules(parser)

@@ -36,7 +36,6 @@ __all__ = [
     "pair_given",
     "positive",
     "print_json",
-    "range_given",
     "rules_given",
     "standard_output",
 ]
@@ -216,25 +215,6 @@ def note(message: str) -> None:
 
     # Standard error ends in the logs of jobs, and messages of other libraries quote whole URLs.
     sys.stderr.write(f"{clean(hide_credentials(message))}\n")
-
-
-def range_given(text: str, total: int) -> slice | None:
-    """Parse a range of samples, such as `5:10`, `:10` or `-10:`; note if it reaches beyond them.
-
-    Args:
-        text: The range as it was given.
-        total: Number of samples.
-
-    Returns:
-        The range; None if the text is none.
-    """
-    match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", text)
-    if match is None:
-        return None
-    bounds = [None if each is None else int(each) for each in match.groups()]
-    if any(bound is not None and not -total <= bound <= total for bound in bounds):
-        note(f"range {text}: there are only {total} samples; those within the range are taken")
-    return slice(*bounds)
 
 
 def complain(message: str) -> None:

@@ -1,7 +1,4 @@
-"""Check of a dataset against its spec, and comparison of its keys with those of another.
-
-Headers, keys, sizes, digests, and on request each field.
-"""
+"""Check of a dataset against its spec: headers, keys, sizes, digests, and on request each field."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 import wids
 from wids.base.hashing import DIGESTS, hash_file
@@ -39,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from wids.views.tables import TableRows
@@ -46,10 +42,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Checked",
     "Fault",
-    "KeyDifference",
     "check_dataset",
     "check_shard",
-    "compare_keys",
 ]
 
 _PACK_AGAIN = "pack the dataset again (wids export)"
@@ -371,46 +365,3 @@ def decoding_problem(extension: str, data: Any) -> str | None:
     except Exception as error:  # noqa: BLE001 (any error of a decoder is a fault)
         return str(error) or repr(error)
     return None
-
-
-class KeyDifference(NamedTuple):
-    """What two sequences of samples have in common.
-
-    Attributes:
-        common: Number of samples whose key both have; a key counts as often as both have it.
-        first: Keys that only the first has, in its order.
-        second: Keys that only the second has, in its order.
-        same_order: Whether the common samples come in one order.
-    """
-
-    common: int
-    first: list[str]
-    second: list[str]
-    same_order: bool
-
-
-def compare_keys(first: Any, second: Any) -> KeyDifference:
-    """Compare the keys of two datasets or views; fields are not read.
-
-    Raises:
-        WidsError: Keys cannot be read.
-    """
-    alone = [_alone(first, second), _alone(second, first)]
-    only_first, only_second = first.keys_at(alone[0]), second.keys_at(alone[1])
-    shared = [
-        sequence.keys_at(np.delete(np.arange(len(sequence)), rows))
-        for sequence, rows in zip((first, second), alone, strict=True)
-    ]
-    return KeyDifference(len(shared[0]), only_first, only_second, shared[0] == shared[1])
-
-
-def _alone(samples: Any, other: Any) -> NDArray[np.int64]:
-    """Return the indexes of samples whose key another sequence lacks, or has less often."""
-    hashes, others = samples.key_hashes(), np.sort(other.key_hashes())
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    # The number of a sample among those of its key, from 0 on.
-    numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
-    counts = np.searchsorted(others, ordered, "right") - np.searchsorted(others, ordered)
-    alone: NDArray[np.int64] = np.sort(order[numbers >= counts])
-    return alone

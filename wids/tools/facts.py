@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from wids.base.shardref import ShardRef
-    from wids.catalogue.samples import SqlResult
     from wids.views.viewable import Viewable
 
 __all__ = [
@@ -45,7 +44,6 @@ __all__ = [
     "spec_facts",
     "spec_lines",
     "spec_table_row",
-    "value_counts",
     "view_rows",
 ]
 
@@ -323,19 +321,3 @@ def size_lines(sizes: dict[str, dict[str, Any]]) -> list[str]:
     for name, (count, *figures) in ((name, each.values()) for name, each in sizes.items()):
         rows.append((name, count, *("" if n is None else format_nbytes(n) for n in figures)))
     return table(rows, right=range(1, 6))
-
-
-def value_counts(samples: Viewable, columns: str) -> SqlResult:
-    """Return how many samples have each value, with the commonest value first.
-
-    Args:
-        samples: A dataset or view.
-        columns: What is counted, as SQL has it, such as `json.source` or `cls, cls_name`.
-
-    Raises:
-        ValueError: It is no SQL, or names what no sample has.
-        WidsError: A shard cannot be read.
-    """
-    counted = f"select {columns}, count(*) as count from samples group by all"  # noqa: S608
-    # `sql` takes one SELECT alone, so the columns cannot be anything else.
-    return samples.sql(f"select * from ({counted}) order by count desc, columns(*)")  # noqa: S608

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from wids.views.viewable import Viewable
     from wids.writing.memberwriter import SampleArchive
 
-__all__ = ["MapResult", "map_samples"]
+__all__ = ["MapResult", "NamedFunction", "map_samples"]
 
 Function = Callable[[Any], Any]
 
@@ -461,3 +464,58 @@ def _stores_class(samples: Viewable) -> bool:
         if any(is_class(extension) for extension, _, _ in shard.index.fields(local_index)):
             return True
     return False
+
+
+class NamedFunction:
+    """Python function that is pickled by its name and imported by each process.
+
+    Args:
+        name: `module:function`, or `file.py:function`.
+
+    Raises:
+        ValueError: There is no such module, file or function.
+
+    >>> NamedFunction("math:floor")(3.7)
+    3
+    """
+
+    def __init__(self, name: str) -> None:
+        home, _, attribute = name.rpartition(":")
+        if not home or not attribute:
+            raise ValueError(
+                f"--function: expected module:function or file.py:function, got {name!r:.200}"
+            )
+        try:
+            found = attrgetter(attribute)(_module(home))
+        except (ImportError, OSError, AttributeError, SyntaxError) as error:
+            raise ValueError(f"--function: {name}: {error}") from error
+        if not callable(found):
+            raise ValueError(f"--function: {name}: expected a function, found {found!r:.80}")  # noqa: TRY004 (an argument of a command)
+        self._name = name
+        self.__wrapped__ = found  # where `inspect` looks for its source
+
+    def __repr__(self) -> str:
+        return f"NamedFunction({self._name!r})"
+
+    def __call__(self, sample: Any) -> Any:
+        """Return the result of the function."""
+        return self.__wrapped__(sample)
+
+    def __reduce__(self) -> tuple[Callable[[str], NamedFunction], tuple[str]]:
+        # A module of a file cannot be imported by its name where a worker unpickles it.
+        return NamedFunction, (self._name,)
+
+
+def _module(home: str) -> Any:
+    """Import and return a module, given by its name or by the path of its file."""
+    if not home.endswith(".py"):
+        if "" not in sys.path and os.curdir not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+        return importlib.import_module(home)
+    path = Path(home).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"{home}: there is no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

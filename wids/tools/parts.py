@@ -19,7 +19,6 @@ from wids.base.processes import run_each
 from wids.base.urls import display_url, is_local, local_path
 from wids.errors import WidsError
 from wids.specs.journal import set_aside
-from wids.tools.fieldcommand import FieldCommand, NamedFunction
 from wids.views.joining import tables_of
 from wids.views.plan import datasets_in
 from wids.views.storage import shards_of_rows
@@ -171,10 +170,7 @@ def begun_with(
 
 def _text_of(function: Any) -> str:
     """Return a digest of the source of a function, or its name where there is none."""
-    if isinstance(function, FieldCommand):
-        return repr(function)
-    if isinstance(function, NamedFunction):
-        function = function.function
+    function = inspect.unwrap(function)
     while isinstance(function, functools.partial):
         function = function.func
     if not (inspect.isroutine(function) or inspect.isclass(function)):

@@ -1,4 +1,4 @@
-"""Copy of samples into new shards: shuffled, selected, merged or split."""
+"""Copy of samples into new shards: shuffled, selected or merged."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from wids.views.viewable import View
 from wids.writing.shardfile import ShardOptions, shard_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
     from wids.views.viewable import Viewable
 
-__all__ = ["Resharded", "reshard", "shuffled", "split_order"]
+__all__ = ["Resharded", "reshard", "shuffled"]
 
 
 @dataclass(frozen=True)
@@ -217,27 +217,3 @@ def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         return indexes
     positions = np.arange(len(indexes), dtype=np.int64)
     return indexes[permute(positions, len(indexes), derive_key(seed))]
-
-
-def split_order(
-    indexes: NDArray[np.int64], fractions: Mapping[str, float]
-) -> dict[str, NDArray[np.int64]]:
-    """Divide indexes into consecutive parts by fractions; each index is in one part.
-
-    Args:
-        indexes: The indexes in any order, such as a shuffled one; int64, shape `(n,)`.
-        fractions: Name and share of each part; the shares are relative to their sum.
-
-    Raises:
-        ValueError: A share is not positive.
-
-    >>> parts = split_order(np.arange(10), {"train": 0.85, "val": 0.15})
-    >>> {name: len(part) for name, part in parts.items()}
-    {'train': 8, 'val': 2}
-    """
-    shares = np.array(list(fractions.values()), np.float64)
-    if not len(shares) or not (shares > 0).all():
-        raise ValueError(f"the shares of a split must be positive, got {dict(fractions)}")
-    # Each border of the running sum is rounded once and used twice, so that no sample is lost.
-    ends = np.rint(np.cumsum(shares) / shares.sum() * len(indexes)).astype(np.int64)
-    return dict(zip(fractions, np.split(indexes, ends[:-1]), strict=True))
