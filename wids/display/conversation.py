@@ -23,8 +23,7 @@ Side = Literal["user", "assistant", "system", "tool", "other"]
 MAX_TURN = 20_000  # characters of a turn
 MAX_PARTS = 50  # texts and pictures of a turn
 MAX_SHOWN = 200_000  # characters of all turns together, beyond which no other turn begins
-MAX_BEFORE = 200  # members of the document before its list of turns
-LISTS = ("conversations", "conversation", "messages", "dialog", "dialogue", "turns")
+LIST = re.compile(r'"(?:conversations?|messages|dialog|dialogue|turns)"\s*:\s*\[')
 ROLES = ("role", "from", "speaker")
 TEXTS = ("content", "value", "text")
 SIDES: dict[str, Side] = {
@@ -152,23 +151,10 @@ class _Items(Iterator[Any]):
     def _begin(self) -> int | None:
         """Return where the first item begins; None if there is no list of turns."""
         position = self._after_space(0)
-        if self._text[position : position + 1] == "[":
-            return position + 1
-        if self._text[position : position + 1] != "{":
-            return None
-        try:
-            for _ in range(MAX_BEFORE):
-                name, position = self._decode(self._text, self._after_space(position + 1))
-                position = self._after_space(self._after_space(position) + 1)
-                if name in LISTS and self._text[position : position + 1] == "[":
-                    return position + 1
-                _, position = self._decode(self._text, position)
-                position = self._after_space(position)
-                if self._text[position : position + 1] != ",":
-                    return None
-        except (ValueError, RecursionError):
-            return None
-        return None
+        if self._text.startswith("{", position):
+            found = LIST.search(self._text, position)
+            return None if found is None else found.end()
+        return position + 1 if self._text.startswith("[", position) else None
 
     def __next__(self) -> Any:
         if self._position is None:

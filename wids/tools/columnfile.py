@@ -125,19 +125,17 @@ class ColumnFile:
             raise ValueError(
                 f"{self._path}: expected values of one type: {error}; convert them in the function"
             ) from error
-        with output_file(self._path) as stream, parquet.ParquetWriter(stream, schema) as writer:
-            for part in parts:
-                table = parquet.read_table(self.path(part))
-                for number, field in enumerate(schema):
-                    if field.name not in table.column_names:
-                        nulls = arrow.nulls(table.num_rows, field.type)
-                        table = table.add_column(number, field, nulls)
-                try:
-                    table = table.select(schema.names).cast(schema)
-                except arrow.ArrowException as error:
-                    raise ValueError(
-                        f"{self._path}: expected values that fit into one column with those of "
-                        f"other samples: {error}; return values of one type"
-                    ) from error
-                writer.write_table(table)
+        # The scan gives columns that a part lacks nulls, and casts the others.
+        files = load("pyarrow.dataset", "parquet").dataset(
+            [self.path(part) for part in parts], schema=schema, format="parquet"
+        )
+        try:
+            with output_file(self._path) as stream, parquet.ParquetWriter(stream, schema) as writer:
+                for batch in files.to_batches():
+                    writer.write_batch(batch)
+        except arrow.ArrowException as error:
+            raise ValueError(
+                f"{self._path}: expected values that fit into one column with those of other "
+                f"samples: {error}; return values of one type"
+            ) from error
         shutil.rmtree(self._folder, ignore_errors=True)
