@@ -65,7 +65,7 @@ def _repair(args: Arguments) -> int:
     done = repair_shard(args.spec, args.repair)
     if args.json:
         left_out = [asdict(each) for each in done.left_out]
-        print_json({"entry": done.entry, "left_out": left_out, "lacking": done.lacking})
+        print_json({"entry": done.entry, "left_out": left_out})
     else:
         out(clean(str(each)) for each in done.left_out)
     if not done.left_out:
@@ -75,12 +75,6 @@ def _repair(args: Arguments) -> int:
         complain(f"{args.spec}: holds no whole sample, nothing was written")
         return FAULTY
     note(f"{args.repair}: {done.entry['nsamples']} samples; {len(done.left_out)} parts left out")
-    if done.lacking:
-        key, fields = next(iter(done.lacking.items()))
-        note(
-            f"{args.repair}: {len(done.lacking)} samples lack fields that others have, such as "
-            f"{key!r} without {' '.join(fields)}; --json lists all"
-        )
     return DONE
 
 

@@ -15,9 +15,7 @@ from wids.errors import ShardFormatError
 from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import (
     BLOCK_SIZE,
-    EXTENDED_TYPES,
     checksum_matches,
-    header_name,
     parse_number,
 )
 from wids.tar.tarscan import HeaderWalk, TarMembers
@@ -26,8 +24,6 @@ __all__ = ["Gap", "salvage_tar"]
 
 _MAGIC = b"ustar"  # in all headers since 1988, at byte 257
 _MAGIC_START = 257
-# With fewer zero bytes after a member's data, they may be zeros by chance.
-_SURE_PADDING = 16
 _MAX_PADDING = 20 * BLOCK_SIZE  # zeros with which tar programs pad an archive
 
 
@@ -40,16 +36,12 @@ class Gap:
         end: First byte after it.
         num_before: Number of members found before it.
         reason: Description of the damage at its start.
-        sure_before: Whether the data of the member before it is proven to be complete.
-        cut_name: Name of the member that begins there and is cut off; None if it is not known.
     """
 
     start: int
     end: int
     num_before: int
     reason: str
-    sure_before: bool
-    cut_name: bytes | None = None
 
 
 def salvage_tar(path: str | os.PathLike[str]) -> tuple[TarMembers, list[Gap]]:
@@ -127,22 +119,17 @@ class _Search:
         torn = self._header_inside_last(start)
         if torn is not None:
             offset, _ = self.walk.last_span
-            torn_name = self.walk.last_name
             self.walk.drop_last()
-            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data breaks off", torn_name)
+            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data breaks off")
             return torn
-        cut = self._is_cut_off(position)
         # What looks like headers in a member that is cut off are those of an archive in a field.
+        cut = self._is_cut_off(position)
         following = None if cut else next(self._headers_from(position + 1), None)
-        name = self._plain_name(position) if cut and start == position else None
-        end = len(self._data) if following is None else following
-        self._add_gap(start, end, reason, name)
+        self._add_gap(start, len(self._data) if following is None else following, reason)
         return following
 
-    def _add_gap(self, start: int, end: int, reason: str, cut_name: bytes | None = None) -> None:
-        shifted = (end - start) % BLOCK_SIZE != 0 and end < len(self._data)
-        sure = self._is_header_or_cut(start) or (self._is_padded() and not shifted)
-        self.gaps.append(Gap(start, end, self.walk.num_members, reason, sure, cut_name))
+    def _add_gap(self, start: int, end: int, reason: str) -> None:
+        self.gaps.append(Gap(start, end, self.walk.num_members, reason))
 
     def _is_cut_off(self, position: int) -> bool:
         """Return whether a valid header states more data than the file has."""
@@ -153,20 +140,6 @@ class _Search:
             return position + BLOCK_SIZE + parse_number(header[124:136]) > len(self._data)
         except ValueError:
             return False
-
-    def _plain_name(self, position: int) -> bytes | None:
-        """Return the name in a member's header; None for an extended header."""
-        header = bytes(self._data[position : position + BLOCK_SIZE])
-        try:
-            return None if header[156:157] in EXTENDED_TYPES else header_name(header)
-        except ValueError:
-            return None
-
-    def _is_header_or_cut(self, position: int) -> bool:
-        """Return whether a valid header, or the end of the file, is at a position."""
-        # A header, of a member that is cut off; or the end of the file, where it was cut.
-        header = bytes(self._data[position : position + BLOCK_SIZE])
-        return len(header) < BLOCK_SIZE or (checksum_matches(header) and any(header))
 
     def _ends_at(self, position: int) -> bool:
         """Return whether the last member's data end right before a position.
@@ -229,13 +202,3 @@ class _Search:
         return size > 0 and not any(
             self._data[offset + (size - 1) // BLOCK_SIZE * BLOCK_SIZE : offset + size]
         )
-
-    def _is_padded(self) -> bool:
-        """Return whether the padding of the last member proves where its data ends."""
-        if not self.walk.num_members or not self.walk.last_span[1]:
-            return True
-        offset, size = self.walk.last_span
-        padding = self._data[offset + size : offset + size + -size % BLOCK_SIZE]
-        # Data that end in zeros could have been moved into the padding, or the padding into them.
-        ends_before = self._data[offset + size - 1] != 0
-        return ends_before and len(padding) >= _SURE_PADDING and not any(padding)
