@@ -17,7 +17,7 @@ def draw_image(
     image: Image.Image, columns: int, rows: int, *, true_colour: bool = True
 ) -> list[str]:
     """Draw an image with half blocks."""
-    return Screen("blocks", columns, rows, true_colour).draw(image, rows)
+    return Screen(columns, rows, true_colour=true_colour).draw(image, rows)
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))

@@ -178,13 +178,13 @@ class Screen:
         width, height = _CELL if self.kitty else (1, 2)
         return width * self.columns, height * rows
 
-    def draw(self, picture: Thumbnail, rows: int) -> list[str]:
-        """Draw a picture, made smaller where it is larger than so many lines.
+    def draw(self, image: Any, rows: int) -> list[str]:
+        """Draw a PIL image, made smaller where it is larger than so many lines.
 
         Returns:
             Lines, with escapes for the pixels and no others.
         """
-        small = load("PIL.Image", "pillow").open(io.BytesIO(picture.data)).convert("RGBA")
+        small = image.convert("RGBA")
         small.thumbnail(self.box(rows))
         if self.kitty:
             return ["".join(_kitty(_on_white(small)))]
@@ -283,7 +283,8 @@ def draw_pictures(
         except DecodeError as error:
             lines.append(clean(error))
             continue
-        lines += screen.draw(small, rows)
+        picture = load("PIL.Image", "pillow").open(io.BytesIO(small.data))
+        lines += screen.draw(picture, rows)
         lines += [CUT_IS_SAID] if small.is_cut else []
         lines += _legend(small, screen, label_names(class_names, field_names(sample)))
     return lines
