@@ -417,8 +417,8 @@ def add_export(commands: Any) -> None:
     parser.add_argument(
         "output",
         metavar="OUTPUT",
-        help="a .csv, .jsonl or .parquet table; a .wpack for the tar indexes and keys of all shards "
-        "in one file, which the spec names",
+        help="a .csv, .jsonl or .parquet table; a .wpack for the tar indexes and keys of all "
+        "shards in one file, which the spec names",
     )
     parser.add_argument(
         "--values",
