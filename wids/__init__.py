@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from wids.tools.orderreport import order_report as order_report
     from wids.tools.reshard import reshard as reshard
     from wids.views.dataset import ShardListDataset as ShardListDataset
+    from wids.views.drawnvalues import draw as draw
     from wids.views.mixture import Mixture as Mixture
     from wids.views.opening import open as open  # noqa: A004
     from wids.views.viewable import View as View
@@ -123,6 +124,7 @@ _HOME_OF = {
     "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",
     "decode_video": "codecs.media",
+    "draw": "views.drawnvalues",
     "encode_field": "codecs.formats",
     "index_shard": "specs.build",
     "map_samples": "tools.mapping",

@@ -177,7 +177,7 @@ class Chain:
         classes = [item.stored[".cls"] for item in items if item.stored.get(".cls") is not None]
         if way == "filter" and classes and all(isinstance(each, int) for each in classes):
             wanted = [item for item in items if (item.stored.get(".cls") or 0) % 3 != 1]
-            return view[np.asarray(view.column(".cls", fill=0)) % 3 != 1], wanted
+            return view.filter(lambda values: values % 3 != 1, ".cls", fill=0), wanted
         if way in ("sort", "filter"):
             return view.order_by("key"), sorted(items, key=lambda item: item.key)
         places = [chance.randrange(count) for _ in range(20)] if count else []

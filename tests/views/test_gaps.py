@@ -112,14 +112,26 @@ def test_gaps_have_no_key(dataset: wids.ShardListDataset) -> None:
     assert numbers(dataset.exclude(["x7", "x3"], column=".txt")) == [0, 1, 2, 4, 5, 6]
 
 
+def test_a_function_is_told_what_stands_for_gaps(dataset: wids.ShardListDataset) -> None:
+    """`fill` goes to the columns of a function; a filter in a text has none."""
+    over = dataset.filter(lambda score: score > 0.3, ".json:score", fill=math.nan)
+    assert numbers(over) == [n for n in KNOWN if FOUND[n] > 0.3]
+    with pytest.raises(wids.DecodeError, match="fill="):
+        dataset.filter(lambda score: score > 0.3, ".json:score")
+    with pytest.raises(ValueError, match="fill"):
+        dataset.filter("json.score > 0.3", fill=0)
+
+
 def test_columns_are_named_as_in_filters(dataset: wids.ShardListDataset) -> None:
     """`column` takes a name in one text, of datasets and of views; `key` is a column."""
     for samples in (dataset, dataset[2:6], dataset[:3] + dataset[3:]):
         assert list(samples.column(".json:i")) == list(samples.column(".json", "i"))
         assert list(samples.column(".json:tags.1")) == list(samples.column(".json:i"))
         assert samples.column("key") == list(samples.keys)
-    texts = np.asarray(dataset.column(".txt", fill=""))
-    assert numbers(dataset[(np.array(dataset.keys) == "k3") | (texts == "x5")]) == [3, 5]
+    by_key = dataset.filter(lambda key: key > "k5", "key")
+    assert numbers(by_key) == [6, 7]
+    both = dataset.filter(lambda key, txt: (key == "k3") | (txt == "x5"), "key", ".txt", fill="")
+    assert numbers(both) == [3, 5]
 
 
 def test_values_that_are_all_null_are_known(dataset: wids.ShardListDataset) -> None:

@@ -95,6 +95,9 @@ def test_a_field_is_the_first_that_a_sample_has(folder: Path, shard_server: Shar
         widths = [8 + number for number in WITH]
         assert view.column(".image", "width").tolist() == widths
         assert view.column(".image:width").tolist() == widths
+        assert len(view.filter(lambda width: width > 20, ".image:width")) == sum(
+            width > 20 for width in widths
+        )
 
 
 def collated(samples: list[Any]) -> dict[str, Any]:

@@ -68,6 +68,10 @@ def test_wrong_arguments_of_views_are_named(dataset: wids.ShardListDataset) -> N
             refuses(partial(call, **{name: value}), TypeError, name)
         for value in of_wrong_value:
             refuses(partial(call, **{name: value}), ValueError, name)
+    over: Any = lambda values: values > 3  # noqa: E731
+    refuses(lambda: dataset.filter(over, "x"), ValueError, "columns")
+    refuses(lambda: dataset.filter("cls > 3", ".cls"), ValueError, "columns")
+    refuses(lambda: dataset.filter(lambda _: 5, ".cls"), ValueError, "condition")
     with pytest.raises(IndexError, match="99"):
         dataset.select([99])
     with pytest.raises(ValueError, match="parts: expected at least one"):
@@ -87,12 +91,17 @@ def test_values_of_numpy_are_accepted(dataset: wids.ShardListDataset) -> None:
     assert "key" in str(dataset.take(5).show(count))
 
 
-def test_a_filter_by_a_function_names_the_other_way(make_shard) -> None:
-    """A function in place of a condition is an error that shows a mask."""
-    dataset = wids.open(make_shard("a.tar", [{"__key__": "a", ".cls": "0"}]))
-    wrong: Any = lambda sample: sample[".cls"] == 3  # noqa: E731
-    with pytest.raises(TypeError, match=r"condition: .*a mask: dataset\[is_good"):
-        dataset.filter(wrong)
+def test_a_filter_by_a_function_of_a_sample_names_the_other_ways(make_shard) -> None:
+    """A function that expects a sample, or a column that no sample has, is a clear error."""
+    shard = make_shard("a.tar", [{"__key__": f"{i}", ".cls": str(i)} for i in range(4)])
+    dataset = wids.ShardListDataset([str(shard)])
+    with pytest.raises(ValueError, match="columns: expected the names of the columns"):
+        dataset.filter(lambda sample: sample[".cls"] == 3)
+    with pytest.raises(ValueError, match=r"it gets \.cls as arrays of all samples, not a sample"):
+        dataset.filter(lambda sample: sample[".cls"] == 3, ".cls")
+    with pytest.raises(ValueError, match=r"no sample has .*'\.clss'"):
+        dataset.filter(lambda classes: classes < 9, ".clss", fill=0)
+    assert len(dataset.filter(lambda classes: classes < 2, ".cls", fill=9)) == 2
 
 
 def test_unsigned_indexes_outside_are_refused(dataset: wids.ShardListDataset) -> None:
@@ -113,5 +122,7 @@ def test_masked_arrays_are_refused(dataset: wids.ShardListDataset) -> None:
             dataset[chosen]
         with pytest.raises(TypeError, match="without masked values"):
             dataset.exclude(chosen)
+    with pytest.raises(TypeError, match="filter: condition: .* without masked values"):
+        dataset.filter(lambda cls: truths, ".cls")
     assert len(dataset[truths.filled(False)]) == 8
     assert len(dataset[np.ma.array(np.arange(10))]) == 10

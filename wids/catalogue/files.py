@@ -305,7 +305,8 @@ def _warn_of_nulls(files: Iterable[CatalogueFile]) -> None:
         if num_names := counts.pop("names", 0):
             warn(
                 f"catalogue: {num_names} names in the objects of {name!r} are left out of it, as "
-                "they are empty or differ from others by case alone: column() reads them"
+                "they are empty or differ from others by case alone: filter(callable, column) and "
+                "column read them"
             )
         if not counts:
             continue

@@ -188,7 +188,7 @@ def _part(slots: Slots, source: Source) -> Part:
         raise TypeError(
             f"SQL asks samples in shards and tables, got a part {source.leaf!r:.120}; choose by a "
             "mask, as in samples[[is_good(sample) for sample in samples]], or write them by "
-            "wids.ShardWriter, whose shards can be asked"
+            "wids.ShardWriter, whose shards can be asked, also by filter(callable, *columns)"
         )
     steps: list[Join | Renamed] = []
     for step in source.steps:

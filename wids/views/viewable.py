@@ -205,31 +205,67 @@ class Viewable(_Sequence):
             indexes = np.sort(permute(indexes, total, derive_key(seed, _TAKEN)))
         return self._chosen(Rows.of(indexes), f"take({num_samples}, seed={seed})")
 
-    def filter(self, condition: str) -> View:
+    def filter(self, condition: str | Callable[..., Any], *columns: str, fill: Any = None) -> View:
         """Return the view of the samples that fulfil a condition, in their order.
-
-        Without SQL, a mask chooses: `dataset[dataset.column(".cls", fill=0) == 3]`.
 
         Args:
             condition: A condition of SQL over the columns that `sql` describes, such as
-                `"json.width >= 512 and cls in (1, 3)"`.
+                `"json.width >= 512 and cls in (1, 3)"`; or a function that gets columns as arrays
+                and returns an array of truth values.
+            columns: For a function: names of columns such as ".cls" or ".json:size.width"; "key"
+                for the keys.
+            fill: For a function: value that replaces one that is missing or null.
 
         Raises:
-            ValueError: The condition is malformed or names a column that there is not.
-            TypeError: It is no text.
-            ModuleNotFoundError: DuckDB is not installed.
+            ValueError: The condition is malformed or names a column that there is not, or the
+                function returns something else.
+            ModuleNotFoundError: It is SQL, and DuckDB is not installed.
         """
-        if not isinstance(condition, str):
-            raise TypeError(
-                "condition: expected a condition of SQL, such as filter('cls = 3'), got "
-                f"{condition!r:.80}; a function chooses by a mask: "
-                "dataset[is_good(dataset.column('.cls'))]"
+        if isinstance(condition, str):
+            if columns or fill is not None:
+                raise ValueError(
+                    f"columns and fill are for a function, got {columns!r:.80} and {fill!r:.80} "
+                    f"with the condition {condition!r}"
+                )
+            try:
+                indexes = self._sample_table.matching(self._sides, condition)
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(
+                    f"{error}; filter(callable, *columns) and masks need nothing more"
+                ) from error
+            return self._chosen(Rows.of(indexes), f"filter({condition!r})")
+        check_callable("condition", condition, "a condition of SQL, or a function of columns")
+        if not columns:
+            raise ValueError(
+                "filter: columns: expected the names of the columns that the function gets as "
+                'arrays, as in filter(lambda cls: cls == 3, ".cls"), got none; a function of a '
+                "sample cannot be given, but SQL can: filter('cls = 3')"
             )
+        values = []
+        for name in columns:
+            found = self._column_with_gaps(name, "columns") if fill is not None else None
+            if not isinstance(found, np.ndarray):
+                found = self._column_named(name, "columns", fill)
+            if not isinstance(found, np.ndarray):  # whose comparisons are not elementwise
+                found = np.fromiter(found, np.object_, len(found))
+            values.append(found)
         try:
-            indexes = self._sample_table.matching(self._sides, condition)
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(f"{error}; masks of columns need nothing more") from error
-        return self._chosen(Rows.of(indexes), f"filter({condition!r})")
+            held = condition(*values)
+        except (TypeError, LookupError) as error:
+            gaps = ", with None where a value is missing: fill= replaces it" * (fill is None)
+            raise ValueError(
+                f"filter: condition: the function failed: {error}; it gets "
+                f"{', '.join(columns)} as arrays of all samples, not a sample{gaps}"
+            ) from error
+        _refuse_foreign("filter: condition", held)
+        mask = np.asarray(held)
+        if mask.dtype != np.bool_ or mask.shape != (len(self),):
+            raise ValueError(
+                f"filter: condition: expected a truth value for each of {len(self)} samples from "
+                f"the function, got {mask.dtype} of shape {mask.shape}"
+            )
+        names = ", ".join(["function", *map(repr, columns)])
+        return self._chosen(Rows.mask(mask), f"filter({names})")
 
     def sql(self, query: str) -> SqlResult:
         """Return the answer to a query about the samples.
