@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, repeat
+from itertools import chain
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -35,7 +35,6 @@ __all__ = [
     "digest_texts",
     "extras_of",
     "of_arrays",
-    "text_column",
 ]
 
 UNKNOWN = -1  # in the columns of counts: not given by the spec
@@ -175,19 +174,6 @@ class ShardTable(Sequence[ShardRef]):
         )
         return self.with_columns(extras=TextColumn(texts), pack=None)
 
-    def versions(self) -> Iterator[str]:
-        """Yield `ShardRef.version` of each shard, without making the rows.
-
-        >>> list(ShardTable([{"url": "a.tar", "filesize": 7}, {"url": "b.tar"}]).versions())
-        ['7', '']
-        """
-        columns = [
-            digest_texts(self.digests[name]) for name in reversed(DIGESTS) if name in self.digests
-        ]
-        digests = zip(*columns, strict=True) if columns else repeat((), len(self))
-        for size, each in zip(self.filesize.tolist(), digests, strict=True):
-            yield next(filter(None, each), str(size) if size > 0 else "")
-
     def __len__(self) -> int:
         return len(self.urls)
 
@@ -321,90 +307,34 @@ def _as_json(value: Any) -> Any:
 
 def as_arrays(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the metadata of a table as a JSON-compatible dict, and its columns as arrays."""
-    about: dict[str, Any] = {"num_rows": len(table), "parts": {}, "pack": table.pack}
-    columns: dict[str, NDArray[Any]] = {"nsamples": table.nsamples, "filesize": table.filesize}
-    for name, texts in (("url", table.urls), ("extras", table.extras)):
-        about["parts"][name] = [texts.prefix.hex(), texts.suffix.hex()]
+    about: dict[str, Any] = {"pack": table.pack, "texts": {}}
+    columns: dict[str, NDArray[Any]]
+    columns = {"nsamples": table.nsamples, "filesize": table.filesize, **table.digests}
+    for name, texts in (("urls", table.urls), ("extras", table.extras)):
+        about["texts"][name] = [texts.num_rows, texts.prefix.hex(), texts.suffix.hex()]
         columns[f"{name} blob"] = np.frombuffer(texts.blob, np.uint8)
         if texts.ends is not None:
             columns[f"{name} ends"] = texts.ends
-    for name, column in table.digests.items():
-        known = (column != np.frombuffer(_unknown(column.shape[1]), np.uint8)).any(axis=1)
-        about["parts"][name] = ["", ""]
-        columns[f"{name} blob"] = column[known].ravel()
-        if not known.all():
-            columns[f"{name} ends"] = np.cumsum(known * column.shape[1])
     return about, columns
 
 
 def of_arrays(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> ShardTable:
-    """Return the table that `as_arrays` turned into metadata and columns.
-
-    Raises:
-        ValueError: The columns do not fit together, or hold values that no spec may have.
-        KeyError: A column or a key is missing.
-    """
-    num_rows = about["num_rows"]
-    counts = [columns[name] for name in ("nsamples", "filesize")]
-    for column in counts:
-        if column.dtype != np.int64 or column.shape != (num_rows,):
-            raise ValueError("expected an int64 count for each row")
-        if column.min(initial=0) < UNKNOWN:
-            raise ValueError("expected counts from 0 on")
-    # Summed as floats, since a sum of int64 could overflow.
-    if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
-        raise ValueError("the counts are too large")
+    """Return the table that `as_arrays` turned into metadata and columns."""
     texts = {
-        name: text_column(num_rows, prefix, suffix, name, columns)
-        for name, (prefix, suffix) in about["parts"].items()
-    }
-    digests = {
-        field: _digests_in(texts[field], field) for field in DIGESTS if field in about["parts"]
+        name: TextColumn.of_parts(
+            num_rows,
+            bytes.fromhex(prefix),
+            bytes.fromhex(suffix),
+            columns[f"{name} blob"].data,
+            columns.get(f"{name} ends"),
+        )
+        for name, (num_rows, prefix, suffix) in about["texts"].items()
     }
     return ShardTable.of_columns(
-        texts["url"], counts[0], counts[1], digests, texts["extras"], pack=about.get("pack")
+        texts["urls"],
+        columns["nsamples"],
+        columns["filesize"],
+        {field: columns[field] for field in DIGESTS if field in columns},
+        texts["extras"],
+        pack=about["pack"],
     )
-
-
-def text_column(
-    num_rows: int, prefix: str, suffix: str, name: str, columns: Mapping[str, NDArray[Any]]
-) -> TextColumn:
-    """Return a column of text that is stored as arrays.
-
-    Args:
-        num_rows: Number of rows.
-        prefix: Common prefix of the rows, in hex digits.
-        suffix: Common suffix of the rows, in hex digits.
-        name: Name of the column.
-        columns: The arrays, of which those called `NAME blob` and `NAME ends` are used.
-
-    Raises:
-        ValueError: They do not fit together.
-        KeyError: One is missing.
-    """
-    blob = columns[f"{name} blob"]
-    if blob.ndim != 1 or blob.dtype != np.uint8:
-        raise ValueError("expected bytes as text of rows")
-    ends = columns.get(f"{name} ends")
-    return TextColumn.of_parts(
-        num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob.data, ends
-    )
-
-
-def _digests_in(stored: TextColumn, field: str) -> NDArray[np.uint8]:
-    """Return the digests in rows that are empty or hold the bytes of one."""
-    width, common = _width(field), stored.prefix + stored.suffix
-    lengths = np.diff(stored.bounds) + len(common)
-    if not np.isin(lengths, (0, width)).all():
-        raise ValueError(f"expected {width} bytes of {field}")
-    if not common and (lengths == width).all():  # as `as_arrays` stores them
-        return np.frombuffer(stored.blob, np.uint8).reshape(-1, width)
-    found = digest_rows([None] * len(stored), field).copy()
-    found[lengths == width] = np.frombuffer(
-        b"".join(
-            stored.prefix + bytes(stored.blob[start:end]) + stored.suffix
-            for start, end in pairwise(stored.bounds.tolist())
-        ),
-        np.uint8,
-    ).reshape(-1, width)
-    return found

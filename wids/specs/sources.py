@@ -20,7 +20,7 @@ from wids.specs.locations import SHARD_SUFFIXES, is_shard_name, natural_order
 from wids.specs.merging import left_out, merged_header
 from wids.specs.shardtable import DOUBTFUL_KEYS, ShardTable
 from wids.specs.spec import DatasetSpec
-from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache
+from wids.specs.speccache import SpecCache
 
 if TYPE_CHECKING:
     from wids.fetching.storesettings import StoreSettings
@@ -40,7 +40,6 @@ def load_spec(
     options: Mapping[str, Any] | None = None,
     allow_local: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
-    cached: CachedSpecs = CACHED_SPECS,
     store: StoreSettings | None = None,
 ) -> DatasetSpec:
     """Return the spec of a path, a URL, an open file, a list of shards, or of several specs.
@@ -62,7 +61,6 @@ def load_spec(
         options: Top-level keys that replace those of a JSON spec, or that a list is given.
         allow_local: Allow a JSON spec from a server to name files of this machine.
         cache_dir: Cache folder, which keeps large specs as columns that are mapped, not parsed.
-        cached: Which specs it keeps.
         store: Where the buckets of `s3:` URLs are, like everywhere in this module; by default the
             file of settings says it, else the environment.
 
@@ -75,12 +73,8 @@ def load_spec(
     """
     if isinstance(source, str) and not source:  # often a variable of a shell that is not set
         raise SpecError("expected the location of a dataset, got an empty text; '.' is this folder")
-
-    def cache_of(location: str, base: str | None) -> SpecCache | None:
-        return SpecCache.of(location, base, cache_dir, cached)
-
     try:
-        spec = _loaded(source, base, options, allow_local, cache_of, store)
+        spec = _loaded(source, base, options, allow_local, cache_dir, store)
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
@@ -118,7 +112,7 @@ def _loaded(
     base: str | os.PathLike[str] | None,
     options: Mapping[str, Any] | None,
     allow_local: bool,
-    cache_of: Callable[[str, str | None], SpecCache | None],
+    cache_dir: str | os.PathLike[str] | None,
     store: StoreSettings | None,
 ) -> DatasetSpec:
     base = None if base is None else os.fspath(base)
@@ -144,7 +138,7 @@ def _loaded(
             return found
         # The cache keeps a spec without options only: each set of options would need a copy.
         plain = options is None and not allow_local
-        kept = cache_of(location, base) if plain else None
+        kept = SpecCache.of(location, base, cache_dir) if plain else None
         arguments = None if kept is None else kept.load()
         if arguments is not None:
             return DatasetSpec(**arguments)

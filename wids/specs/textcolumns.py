@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TextColumn"]
 
-_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 _UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the round trip
 
 
@@ -82,26 +81,7 @@ class TextColumn(Sequence[str]):
         blob: bytes | memoryview,
         ends: NDArray[np.integer[Any]] | None,
     ) -> TextColumn:
-        """Return the column of the given attributes, which may be those of a damaged file.
-
-        Raises:
-            ValueError: A row lies outside the blob, or the blob is too long.
-        """
-        nbytes = len(blob)
-        if ends is None:
-            fits = nbytes % num_rows == 0 if num_rows else not nbytes
-        else:
-            fits = ends.shape == (num_rows,) and ends.dtype in (np.uint32, np.int64)
-            last = ends[-1] if fits and num_rows else 0
-            fits = (
-                fits
-                and last == nbytes
-                and bool((np.diff(ends, prepend=ends.dtype.type(0)) >= 0).all())
-            )
-        if not fits:
-            raise ValueError(
-                f"expected ends of {num_rows} rows within {nbytes} bytes, found others"
-            )
+        """Return the column of the given attributes."""
         column = cls(())
         column.num_rows, column.prefix, column.suffix = num_rows, prefix, suffix
         column.blob, column.ends = blob, ends
@@ -120,11 +100,6 @@ class TextColumn(Sequence[str]):
     def is_constant(self) -> bool:
         """Whether all rows are known to be equal without comparing them."""
         return not len(self.blob) and self.ends is None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether rows differ only in characters without a special meaning in locations."""
-        return not bytes(self.blob).translate(None, _PLAIN)
 
     @property
     def nbytes(self) -> int:
