@@ -13,7 +13,7 @@ from helpers.stores import Hub, use_s3
 
 import wids
 from wids.errors import FetchError, IntegrityError, SpecError, WidsWarning
-from wids.specs.sources import find_shards, load_spec
+from wids.specs.sources import entries_at, load_spec
 
 Put = Callable[[str, bytes], str]
 
@@ -67,7 +67,8 @@ def test_a_folder_of_a_bucket_is_a_dataset_in_natural_order(
         assert texts(f"{folder}/") == expected
     with pytest.warns(WidsWarning, match="fetched whole"):
         assert texts(folder, cache_dir=tmp_path / "other") == expected
-    assert find_shards(folder) == [shard["url"] for shard in load_spec(folder).shards]
+    opened = [shard["url"] for shard in load_spec(folder).shards]
+    assert [entry["url"] for entry in entries_at(folder)] == opened
 
 
 ODD_NAMES = ["a?b.tar", "a#b.tar", "d#1/a%3Fb.tar"]

@@ -17,7 +17,7 @@ from wids.errors import ShardFormatError
 from wids.importing.options import Imported, ImportOptions
 from wids.specs.classnames import find_class_names
 from wids.specs.merging import listed_classes
-from wids.specs.sources import find_shards
+from wids.specs.sources import entries_at
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
@@ -55,7 +55,7 @@ def open_shards(
             sample are not adjacent.
     """
     options = options or ImportOptions()
-    shards = [shard for source in sources for shard in find_shards(source) or [source]]
+    shards = [entry["url"] for source in sources for entry in entries_at(source)]
     omissions = Omissions(strict=options.strict)
     samples = _samples(shards, stdin or sys.stdin.buffer, options, omissions)
     names = {} if "-" in shards else find_class_names({}, shards=shards, remote=False)

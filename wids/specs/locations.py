@@ -5,14 +5,18 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from wids.base.urls import display_url, is_local, local_path, scheme_of, without_query
+from wids.base.warn import warn
 
 __all__ = [
     "SHARD_SUFFIXES",
+    "SPEC_NAMES",
+    "FoundShards",
     "folder_of",
     "is_shard_name",
     "join",
@@ -24,6 +28,8 @@ __all__ = [
 ]
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+# Of a spec in a folder. The second is what `wids create` calls it by default, as widsindex did.
+SPEC_NAMES = ("wids.json", "shardindex.json")
 
 # In lines of locations: parts that normalisation would remove, or that make a path absolute.
 _TO_TAKE_APART = (
@@ -47,6 +53,55 @@ def natural_order(name: str) -> tuple[list[str | int], str]:
     # Texts and numbers alternate, so that texts are compared with texts only.
     parts = _NUMBER.split(name)
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+@dataclass(frozen=True)
+class FoundShards:
+    """Shards that a location stands for.
+
+    Attributes:
+        entries: The entry of each shard in a spec, in natural order. One in a folder with a spec,
+            or in a store, has its size; one in a store also its digest if that is known, and
+            `index` if a sidecar lies beside it.
+        folder: Folder that was listed, in one revision, with a slash at its end; "" for none.
+        spec: Location of a spec in the folder, or None.
+    """
+
+    entries: list[dict[str, Any]]
+    folder: str = ""
+    spec: str | None = None
+
+    def compare(self, shards: Iterable[Mapping[str, Any]]) -> None:
+        """Warn if the spec in the folder does not match the shards in the folder.
+
+        Args:
+            shards: The shards of the spec.
+        """
+        listed = {entry["url"]: entry.get("filesize") for entry in self.entries}
+        named = {shard["url"]: shard.get("filesize") for shard in shards}
+        if not listed.keys() & named.keys():
+            return  # a spec of shards in other places
+        faults = {
+            "are not in the spec, so the dataset leaves them out": listed.keys() - named.keys(),
+            "have another size than the spec says": {
+                url
+                for url, nbytes in named.items()
+                if nbytes is not None and listed.get(url) not in {None, nbytes}
+            },
+        }
+        found = [
+            f"{len(urls)} shards of the folder {what} (for example "
+            f"{display_url(min(urls, key=natural_order))})"
+            for what, urls in faults.items()
+            if urls
+        ]
+        if found:
+            folder, spec = display_url(self.folder), display_url(str(self.spec))
+            output = spec if is_local(spec) else "wids.json"
+            warn(
+                f"{spec}: {'; '.join(found)}; make the spec again (`wids create {folder} -o "
+                f"{output}`), or open {folder}*.tar to read all shards without it"
+            )
 
 
 def naturally_sorted(names: Iterable[str]) -> list[str]:

@@ -6,80 +6,34 @@ import posixpath
 import re
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from wids.base.urls import display_url, is_local, scheme_of
-from wids.base.warn import warn
+from wids.base.urls import display_url, scheme_of
 from wids.errors import SpecError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.log import logger
-from wids.specs.locations import is_shard_name, natural_order, naturally_sorted
+from wids.specs.locations import (
+    SPEC_NAMES,
+    FoundShards,
+    is_shard_name,
+    natural_order,
+    naturally_sorted,
+)
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import Listing
 
-__all__ = ["SPEC_NAMES", "ListedShards", "is_listed", "list_shards"]
+__all__ = ["is_listed", "list_shards"]
 
-# The second is what `wids create` calls a spec by default, as widsindex did.
-SPEC_NAMES = ("wids.json", "shardindex.json")
 _LISTABLE = {*OBJECT_SCHEMES, "hf"}
 _MOST_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class ListedShards:
-    """Shards that a store lists, or that lie in a local folder with a spec.
-
-    Attributes:
-        folder: URL of the folder that was listed, in one revision, with a slash at its end.
-        entries: The entry of each shard in a spec, in natural order, with its size; with its digest
-            if the store knows it, and with `index` if a sidecar lies beside it.
-        spec: URL of a spec in the folder, or None.
-    """
-
-    folder: str
-    entries: list[dict[str, Any]]
-    spec: str | None = None
-
-    def compare(self, shards: Iterable[Mapping[str, Any]]) -> None:
-        """Warn if the spec in the folder does not match the shards in the folder.
-
-        Args:
-            shards: The shards of the spec.
-        """
-        listed = {entry["url"]: entry["filesize"] for entry in self.entries}
-        named = {shard["url"]: shard.get("filesize") for shard in shards}
-        if not listed.keys() & named.keys():
-            return  # a spec of shards in other places
-        faults = {
-            "are not in the spec, so the dataset leaves them out": listed.keys() - named.keys(),
-            "have another size than the spec says": {
-                url
-                for url, nbytes in named.items()
-                if nbytes is not None and listed.get(url, nbytes) != nbytes
-            },
-        }
-        found = [
-            f"{len(urls)} shards of the folder {what} (for example "
-            f"{display_url(min(urls, key=natural_order))})"
-            for what, urls in faults.items()
-            if urls
-        ]
-        if found:
-            folder, spec = display_url(self.folder), display_url(str(self.spec))
-            output = spec if is_local(spec) else "wids.json"
-            warn(
-                f"{spec}: {'; '.join(found)}; make the spec again (`wids create {folder} -o "
-                f"{output}`), or open {folder}*.tar to read all shards without it"
-            )
 
 
 def is_listed(location: str, *, alone: bool = True) -> bool:
@@ -126,7 +80,7 @@ def _refuse_listing(location: str) -> None:
     )
 
 
-def list_shards(locations: Sequence[str], store: StoreSettings | None = None) -> ListedShards:
+def list_shards(locations: Sequence[str], store: StoreSettings | None = None) -> FoundShards:
     """List the shards of remote folders and patterns.
 
     Args:
@@ -152,7 +106,7 @@ def list_shards(locations: Sequence[str], store: StoreSettings | None = None) ->
     for location in locations:
         for entry in _matching(location, listings.get(_folder(location))):
             entries.setdefault(entry["url"], entry)  # patterns may overlap
-    return ListedShards(next(iter(listings.values())).folder, list(entries.values()))
+    return FoundShards(list(entries.values()), next(iter(listings.values())).folder)
 
 
 def _folder(location: str) -> str:
@@ -194,7 +148,7 @@ _STARS = re.compile(r"((?<![^/])\*\*/|\*+)")
 _REGEXES = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 
 
-def _of_folder(location: str, listing: Listing) -> ListedShards:
+def _of_folder(location: str, listing: Listing) -> FoundShards:
     """Return the shards directly in a folder, or else in its only subfolder with shards."""
     shards = _shards(listing, listing.files)
     counts = Counter(map(_folder_in, shards))
@@ -232,7 +186,7 @@ def _of_folder(location: str, listing: Listing) -> ListedShards:
         )
     if inner:
         logger.info("%s: its shards lie in %s", display_url(location), inner)
-    return ListedShards(listing.folder + inner, entries, spec)
+    return FoundShards(entries, listing.folder + inner, spec)
 
 
 def _shards(listing: Listing, names: Iterable[str]) -> list[str]:

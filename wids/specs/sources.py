@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, file_name, is_local, local_path
@@ -16,17 +15,24 @@ from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.localfile import read_local
 from wids.pack.packformat import is_pack_name
-from wids.specs.locations import SHARD_SUFFIXES, is_shard_name, natural_order
+from wids.specs.locations import (
+    SHARD_SUFFIXES,
+    SPEC_NAMES,
+    FoundShards,
+    is_shard_name,
+    natural_order,
+)
 from wids.specs.merging import left_out, merged_header
 from wids.specs.shardtable import DOUBTFUL_KEYS, ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import SpecCache
 
 if TYPE_CHECKING:
-    from wids.fetching.storesettings import StoreSettings
-    from wids.specs.prefixes import ListedShards
+    from pathlib import Path
 
-__all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec", "warn_of_doubtful_keys"]
+    from wids.fetching.storesettings import StoreSettings
+
+__all__ = ["entries_at", "expand_braces", "find_shards", "load_spec", "warn_of_doubtful_keys"]
 
 _MAX_EXPANSION = 2_000_000
 _MAX_EXPANDED = 256 << 20  # characters of all names
@@ -133,9 +139,12 @@ def _loaded(
                 f"{display_url(location)}: is a pack, the tar indexes of the shards of a spec; "
                 "open the spec, whose key 'pack' names it"
             )
-        found = _shards_at(location, base, options, parse, store)
-        if found is not None:
-            return found
+        if (found := find_shards(location, store)) is not None:
+            if found.spec is None:
+                return DatasetSpec.from_list(found.entries, base=base, options=options)
+            spec = parse(read_document(found.spec, store), found.spec)
+            found.compare(spec.shards)
+            return spec
         # The cache keeps a spec without options only: each set of options would need a copy.
         plain = options is None and not allow_local
         kept = SpecCache.of(location, base, cache_dir) if plain else None
@@ -174,7 +183,11 @@ def _loaded(
         )
     items = list(source)
     if not any(_is_spec(item, store) for item in items):
-        spec = DatasetSpec.from_list(_expanded(items, store), base=base, options=options)
+        shards: list[Any] = []  # each location is replaced by its shards
+        for item in items:
+            is_location = isinstance(item, str | os.PathLike)
+            shards += entries_at(os.fspath(item), store, alone=False) if is_location else [item]
+        spec = DatasetSpec.from_list(shards, base=base, options=options)
         if not spec.shards:
             raise SpecError("expected at least one shard, found an empty list")
         return spec
@@ -196,97 +209,9 @@ def _loaded(
     return DatasetSpec(ShardTable.joined(tables), name=header.pop("name"), header=header)
 
 
-def _shards_at(
-    location: str,
-    base: str | None,
-    options: Mapping[str, Any] | None,
-    parse: Callable[..., DatasetSpec],
-    store: StoreSettings | None,
-) -> DatasetSpec | None:
-    """Return the spec of a folder, a pattern or a shard; None for the location of a spec."""
-    listed = _find_listed(location, store)
-    if listed is None and (listed := _with_spec(location)) is None:
-        shards = find_shards(location, store)
-        if shards is None:
-            return None
-        return DatasetSpec.from_list(shards, base=base, options=options)
-    if listed.spec is None:
-        return DatasetSpec.from_list(listed.entries, base=base, options=options)
-    spec = parse(read_document(listed.spec, store), listed.spec)
-    listed.compare(spec.shards)
-    return spec
-
-
-def _find_listed(
-    location: str, store: StoreSettings | None, *, alone: bool = True
-) -> ListedShards | None:
-    """Return the shards that a store lists for a location; None if it is of another kind.
-
-    Args:
-        location: A path, URL or pattern.
-        store: Where the buckets are.
-        alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
-    """
-    if is_local(location):
-        return None
-    from wids.specs.prefixes import is_listed, list_shards
-
-    names = _names(location)
-    if not any(is_listed(name, alone=alone) for name in names):
-        return None
-    return list_shards(names, store)
-
-
-def _with_spec(location: str) -> ListedShards | None:
-    """Return the shards of a local folder and the spec in it, as of a bucket; None without one."""
-    path = local_path(location) if is_local(location) else None
-    if path is None or not os.path.isdir(path):  # noqa: PTH112 (False for a name that is too long)
-        return None
-    from wids.specs.prefixes import SPEC_NAMES, ListedShards
-
-    spec = next((path / name for name in SPEC_NAMES if (path / name).is_file()), None)
-    if spec is None:
-        return None
-    shards = filter(Path.is_file, _shards_in(path))
-    entries = [{"url": str(shard), "filesize": shard.stat().st_size} for shard in shards]
-    return ListedShards(f"{location.rstrip('/')}/", entries, str(spec))
-
-
-def _shards_in(folder: Path) -> list[Path]:
-    # A folder may have the name of the tar that was unpacked into it. Hidden files are
-    # metadata of macOS (`._a.tar`) or unfinished copies.
-    entries = (entry for entry in folder.iterdir() if is_shard_name(entry.name))
-    return [entry for entry in entries if not entry.name.startswith(".") and not entry.is_dir()]
-
-
-def _names(location: str) -> list[str]:
-    """Return the locations to check with `is_listed`."""
-    # Braces may stand for a million names of shards, which nobody has to list.
-    braces = "{" in location and not is_local(location)
-    plain = "*" not in location and is_shard_name(location)
-    return expand_braces(location) if braces and not plain else [location]
-
-
-def _is_spec(item: Any, store: StoreSettings | None) -> bool:
-    """Return whether an entry of a list is a spec, or a remote folder, and not a shard."""
-    if isinstance(item, str | os.PathLike):
-        location = os.fspath(item)
-        if not is_local(location):
-            from wids.specs.prefixes import is_listed
-
-            if any(is_listed(name, alone=False) for name in _names(location)):
-                return True  # there may be a spec in the folder
-        if is_pack_name(location) or _with_spec(location) is not None:
-            return True
-        return file_name(location).endswith(".json") and find_shards(location, store) is None
-    if isinstance(item, Mapping):
-        return "url" not in item and ("shardlist" in item or "datasets" in item)
-    return isinstance(item, DatasetSpec)
-
-
 def find_shards(
     location: str, store: StoreSettings | None = None, *, alone: bool = True
-) -> list[str] | None:
+) -> FoundShards | None:
     """Return the shards that a folder, a pattern or the location of one shard stands for.
 
     Args:
@@ -295,48 +220,24 @@ def find_shards(
         alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
 
     Returns:
-        Their locations in sorted order, or None if `location` is that of a JSON spec.
+        The shards, and the spec in their folder; None if `location` is that of a JSON spec.
 
     Raises:
         SpecError: The folder or pattern has no shards, or a server cannot list it.
         FetchError: A remote folder could not be listed.
     """
-    if (listed := _find_listed(location, store, alone=alone)) is not None:
-        return [entry["url"] for entry in _some(listed)]
-    return _find_named(location, store)
+    if _is_listed(location, alone=alone):
+        from wids.specs.prefixes import list_shards
 
-
-def find_entries(location: str) -> list[dict[str, Any]] | None:
-    """Return the entries of the shards that `find_shards` finds, with facts from their store."""
-    if (listed := _find_listed(location, None)) is not None:
-        return _some(listed)
-    shards = _find_named(location, None)
-    return None if shards is None else [{"url": shard} for shard in shards]
-
-
-def _some(listed: ListedShards) -> list[dict[str, Any]]:
-    """Return the entries of listed shards; raise if there are none."""
-    if not listed.entries:
-        raise SpecError(
-            f"{display_url(listed.folder)}: holds a spec and no shards; name the spec, "
-            f"{display_url(str(listed.spec))}"
-        )
-    return listed.entries
-
-
-def _find_named(location: str, store: StoreSettings | None) -> list[str] | None:
-    """Return the shards of a local folder or pattern, of braces, or the location of one shard."""
+        return list_shards(_names(location), store)
     path = local_path(location) if is_local(location) else None
     # `Path.is_dir` and `is_file` raise for a name that is too long for any file.
     if path is not None and os.path.isdir(path):  # noqa: PTH112
-        shards = [str(shard) for shard in _shards_in(path)]
-        suffixes = " or ".join(SHARD_SUFFIXES)
-        what = f"no file that ends in {suffixes}; `wids import` makes shards of other files"
-        return _in_order(shards, location, what)
+        return _in_folder(path, location)
     if path is not None and os.path.isfile(path):  # noqa: PTH113
-        return [str(path)] if is_shard_name(path.name) else None
+        return FoundShards([{"url": str(path)}]) if is_shard_name(path.name) else None
     if "{" in location and (names := expand_braces(location)) != [location]:
-        return [shard for name in names for shard in find_shards(name, store) or [name]]
+        return FoundShards([entry for name in names for entry in entries_at(name, store)])
     if path is not None and glob.has_magic(str(path)):
         try:
             found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (str in, str out)
@@ -346,8 +247,91 @@ def _find_named(location: str, store: StoreSettings | None) -> list[str] | None:
         except ValueError as error:  # a name that no file can have
             raise SpecError(f"{display_url(location):.200}: malformed pattern: {error}") from None
         shards = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112 (as above)
-        return _in_order(shards, location, "no file matches")
-    return [location] if is_shard_name(file_name(location)) else None
+        if not shards:
+            raise SpecError(f"{display_url(location)}: holds no shards: no file matches")
+        return FoundShards([{"url": name} for name in sorted(shards, key=natural_order)])
+    return FoundShards([{"url": location}]) if is_shard_name(file_name(location)) else None
+
+
+def entries_at(
+    location: str, store: StoreSettings | None = None, *, alone: bool = True
+) -> list[dict[str, Any]]:
+    """Return the entries of the shards at a location, as `find_shards`; else one of itself.
+
+    Args:
+        location: As for `find_shards`.
+        store: As for `find_shards`.
+        alone: As for `find_shards`.
+
+    Raises:
+        SpecError: There are no shards, or a server cannot list them.
+        FetchError: A remote folder could not be listed.
+    """
+    found = find_shards(location, store, alone=alone)
+    if found is None:
+        return [{"url": location}]
+    if not found.entries:
+        raise SpecError(
+            f"{display_url(found.folder)}: holds a spec and no shards; name the spec, "
+            f"{display_url(str(found.spec))}"
+        )
+    return found.entries
+
+
+def _in_folder(folder: Path, location: str) -> FoundShards:
+    """Return the shards of a local folder, and the spec in it, as those of a bucket."""
+    spec = next((folder / name for name in SPEC_NAMES if (folder / name).is_file()), None)
+    # A folder may have the name of the tar that was unpacked into it. Hidden files are
+    # metadata of macOS (`._a.tar`) or unfinished copies.
+    shards = [
+        entry
+        for entry in folder.iterdir()
+        if is_shard_name(entry.name) and not entry.name.startswith(".") and not entry.is_dir()
+    ]
+    if spec is None and not shards:
+        suffixes = " or ".join(SHARD_SUFFIXES)
+        raise SpecError(
+            f"{display_url(location)}: holds no shards: no file that ends in {suffixes}; `wids "
+            "import` makes shards of other files"
+        )
+    # As a store's folder is listed: a copy of it must number the samples alike.
+    entries: list[dict[str, Any]] = [
+        {"url": str(shard)} for shard in sorted(shards, key=lambda path: natural_order(str(path)))
+    ]
+    for entry in entries if spec is not None else ():  # which is compared with the sizes
+        if os.path.isfile(entry["url"]):  # noqa: PTH113 (False for a link to nothing)
+            entry["filesize"] = os.stat(entry["url"]).st_size  # noqa: PTH116
+    return FoundShards(entries, f"{location.rstrip('/')}/", None if spec is None else str(spec))
+
+
+def _is_listed(location: str, *, alone: bool) -> bool:
+    """Return whether a store must be asked which shards a location stands for."""
+    if is_local(location):
+        return False
+    from wids.specs.prefixes import is_listed
+
+    return any(is_listed(name, alone=alone) for name in _names(location))
+
+
+def _names(location: str) -> list[str]:
+    """Return the locations that a remote one stands for, as far as stores may list them."""
+    # Braces may stand for a million names of shards, which nobody has to list.
+    plain = "*" not in location and is_shard_name(location)
+    return expand_braces(location) if "{" in location and not plain else [location]
+
+
+def _is_spec(item: Any, store: StoreSettings | None) -> bool:
+    """Return whether an entry of a list is a spec, or a remote folder, and not a shard."""
+    if isinstance(item, str | os.PathLike):
+        location = os.fspath(item)
+        if is_pack_name(location) or _is_listed(location, alone=False):
+            return True  # there may be a spec in the folder
+        if is_local(location) and os.path.isdir(path := local_path(location)):  # noqa: PTH112
+            return any((path / name).is_file() for name in SPEC_NAMES)
+        return file_name(location).endswith(".json") and find_shards(location, store) is None
+    if isinstance(item, Mapping):
+        return "url" not in item and ("shardlist" in item or "datasets" in item)
+    return isinstance(item, DatasetSpec)
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -422,22 +406,3 @@ def _read_named(location: str, store: StoreSettings | None) -> bytes:
     if is_local(location) and os.path.exists(path := local_path(location)) and not path.is_file():  # noqa: PTH110 (False for a name that is too long)
         raise SpecError(f"{location}: expected a JSON file, found a folder, pipe or device")
     return read_document(location, store)
-
-
-def _in_order(shards: list[str], location: str, what: str) -> list[str]:
-    if not shards:
-        raise SpecError(f"{display_url(location)}: holds no shards: {what}")
-    # As a store's folder is listed: a copy of it must number the samples alike.
-    return sorted(shards, key=natural_order)
-
-
-def _expanded(shards: Iterable[Any], store: StoreSettings | None) -> list[Any]:
-    """Return a list with each location replaced by its shards; dicts and pairs stay."""
-    expanded: list[Any] = []
-    for shard in shards:
-        if isinstance(shard, str | os.PathLike):
-            location = os.fspath(shard)
-            expanded += find_shards(location, store, alone=False) or [location]
-        else:
-            expanded.append(shard)
-    return expanded

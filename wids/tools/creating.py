@@ -26,10 +26,11 @@ from wids.pack.packformat import PACK_SUFFIX, is_pack_name
 from wids.specs.build import KEPT_INDEX, USUAL_DIGESTS, build_spec, default_name
 from wids.specs.indexrules import rules_of, unusual_rules
 from wids.specs.journal import Journal
+from wids.specs.locations import SHARD_SUFFIXES
 from wids.specs.merging import class_names, listed_classes
 from wids.specs.newspec import name_in_spec, shard_entry
 from wids.specs.rows import unique_keys
-from wids.specs.sources import SHARD_SUFFIXES, find_entries
+from wids.specs.sources import entries_at
 from wids.specs.spec import DatasetSpec
 from wids.tools.packing import write_pack
 from wids.views.opening import refuse_view
@@ -222,7 +223,7 @@ def _entries_of(source: str) -> list[dict[str, Any]]:
             f"{display_url(source)}: is no shard; create takes tars, folders of them and patterns "
             "(wids export makes the pack of a spec, wids merge makes one spec of several)"
         )
-    return find_entries(source) or [{"url": source}]
+    return entries_at(source)
 
 
 def _check_outputs(output: Path | None, pack: str | None, *, catalogue: bool) -> None:
