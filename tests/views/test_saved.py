@@ -530,21 +530,21 @@ def test_a_saved_choice_is_of_the_shards_that_it_was_made_of(
             wids.open(path)
 
 
-@pytest.mark.parametrize("way", ["index", "pack", "url", "tables"])
+@pytest.mark.parametrize("way", ["index", "pack", "url", "table"])
 def test_a_document_on_a_server_names_no_file_of_this_machine(
     folder: Path, shard_server: ShardServer, way: str
 ) -> None:
-    """Not in the rows of its shards either, nor by the pattern of tables beside them."""
+    """Not in the rows of its shards either, nor among the files of a table."""
     secret = folder / "s0.csv"
     secret.write_text("key,caption\n" + "".join(f"{key},secret\n" for key in KEYS[:1000]))
     shard_server.put("s0.tar", (folder / "s0.tar").read_bytes())
     row: dict[str, Any] = {"url": "s0.tar", "nsamples": 1000}
     stamp = stamp_of(secret)
-    table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "beside": [0]}
+    table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest}
     table |= {"fields": {".caption": "caption"}, "key": "key"}
     datasets: list[dict[str, Any]] = [{"shardlist": [row]}]
-    if way == "tables":
-        datasets.append(table | {"tables": f"file://{folder}/{{shard}}.csv"})
+    if way == "table":
+        datasets.append(table | {"table": ["s0.csv", secret.as_uri()]})
     else:
         row[way] = secret.as_uri()
     sources = [{"dataset": number} for number in range(len(datasets))]
@@ -553,21 +553,6 @@ def test_a_document_on_a_server_names_no_file_of_this_machine(
     url = shard_server.put("sly.json", json.dumps(document).encode())
     with pytest.raises(wids.SpecError, match=r"sly\.json.*allow_local"):
         wids.open(url)
-
-
-def test_an_absolute_pattern_of_tables_is_one_of_its_server(
-    folder: Path, shard_server: ShardServer
-) -> None:
-    """As any other location in the document; the file of this machine of that path is not read."""
-    text = "key,caption\n" + "".join(f"{key},hers\n" for key in KEYS[:1000])
-    url = shard_server.put("s0.tar", (folder / "s0.tar").read_bytes())
-    pattern = shard_server.put(f"{folder}/{{shard}}.csv", b"")
-    shard_server.put(f"{folder}/s0.csv", text.encode())
-    (folder / "s0.csv").write_text(text.replace("hers", "mine"))
-    wids.open([(url, 1000)]).join_tables(pattern).save(folder / "v.json")
-    document = (folder / "v.json").read_text().replace(pattern, f"{folder}/{{shard}}.csv")
-    opened = wids.open(shard_server.put("v.json", document.encode()))
-    assert opened[5][".caption"] == "hers"
 
 
 def test_an_index_beside_a_moved_document_is_found(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys
 from wids.base.numbertext import compared_text, equal_text
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import is_local, local_path
 from wids.base.warn import warn
 from wids.errors import SpecError, WidsError
 from wids.reading.samplesequence import is_near
@@ -32,7 +32,6 @@ from wids.views.plan import (
     names_after,
     slots_of,
 )
-from wids.views.tablefiles import table_beside
 from wids.views.tables import Table, TableRows
 
 if TYPE_CHECKING:
@@ -277,14 +276,12 @@ def tables_of(samples: Any) -> list[TableRows]:
 def refuse_joined(path: Path, samples: Any) -> None:
     """Raise ValueError if a new file would replace a table that is joined under a sequence."""
     for rows in tables_of(samples):
-        origin = rows.table.origin
-        if origin is None or origin.beside or not is_local(origin.location):
-            continue
-        table = local_path(origin.location)
-        if path.exists() and table.exists() and path.samefile(table):
-            raise ValueError(
-                f"{path}: is the table that is joined, and would be replaced; name another file"
-            )
+        locations = () if rows.table.origin is None else rows.table.origin.locations
+        for table in map(local_path, filter(is_local, locations)):
+            if path.exists() and table.exists() and path.samefile(table):
+                raise ValueError(
+                    f"{path}: is the table that is joined, and would be replaced; name another file"
+                )
 
 
 def _matched(on: On, table: Table) -> tuple[str | None, str]:
@@ -421,8 +418,8 @@ def _first_rows(
         rows = row_of[positions].tolist()
         # Values that differ may share a hash by chance; then reading compares them.
         if len({values.at(row) for row in rows}) < len(rows):
-            is_beside = table.origin is not None and len(table.origin.beside) > 0
-            counted = " (counted through the tables of all shards in order)" * is_beside
+            are_many = table.origin is not None and len(table.origin.locations) > 1
+            counted = " (counted through all of these)" * are_many
             raise ValueError(
                 f"join: rows {rows[0]} and {rows[1]} of {table.name}{counted} both have "
                 f"{values.at(rows[0])!r} in column {column!r}; leave one of them out of the table"
@@ -440,14 +437,8 @@ def _lost(left: Any, table: Table, match: tuple[str | None, str | None], lost: I
         extension, path = column_named(field)
         value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
         wanted = f"{field} {value.item() if isinstance(value, np.generic) else value!r}"
-    origin = table.origin
-    if origin is not None and origin.beside:
-        beside = display_url(table_beside(origin.location, left.locate(first).shard.url))
-        seen = f", which {beside} should have"
-    else:
-        have = repr(table.columns[column or ""].at(0)) if table.num_rows else "no rows"
-        seen = f"; column {column!r} begins with {have}"
+    have = repr(table.columns[column or ""].at(0)) if table.num_rows else "no rows"
     return (
         f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
-        f"sample {first} with the {wanted}{seen}"
+        f"sample {first} with the {wanted}; column {column!r} begins with {have}"
     )

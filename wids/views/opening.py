@@ -26,7 +26,6 @@ from wids.base.urls import (
     hide_credentials,
     is_local,
     local_path,
-    scheme_of,
 )
 from wids.base.valuesizes import json_nbytes
 from wids.base.warn import held_warnings, warn
@@ -87,9 +86,9 @@ class _Object(dict[str, Any]):
 
 _SAID = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
 _SAID |= {"lineage": object, "classes": str}
-_LEAF = _Object(dict.fromkeys(["spec", "versions", "table", "tables", *USUAL_RULES], object))
+_LEAF = _Object(dict.fromkeys(["spec", "versions", "table", *USUAL_RULES], object))
 _LEAF |= {"shardlist": list, "nsamples": int, "nbytes": int, "digest": str, "options": dict}
-_LEAF |= {"fields": object, "contents": dict, "beside": [int], "key": str}
+_LEAF |= {"fields": object, "contents": dict, "key": str}
 _STEP = _Object({"names": {str: [str]}, "before": [int], "after": [int], "join": int})
 _STEP |= {"none": [str], "rename": {str: str}}
 _STEP |= dict.fromkeys(["replace", "of_table"], bool)
@@ -392,7 +391,7 @@ class _Opener:
                 )
         if not plan:
             raise SpecError("slots: expected at least one, found none: save() writes views")
-        are_tables = ["table" in each or "tables" in each for each in entries]
+        are_tables = ["table" in each for each in entries]
         leaves: list[Any] = [
             None if is_table else self._dataset(each)
             for each, is_table in zip(entries, are_tables, strict=True)
@@ -448,33 +447,24 @@ class _Opener:
     def _table(self, node: dict[str, Any], leaves: list[Any]) -> TableRows:
         """Open a joined table, after checking that it has not changed."""
         from wids.views.joining import used_columns
-        from wids.views.tablefiles import beside_shards, open_table, table_beside
+        from wids.views.tablefiles import open_table
         from wids.views.tables import FileStamp, TableRows
 
         fields: Any = node.get("fields")
-        whole = None not in map(node.get, ("nbytes", "digest")) and isinstance(fields, dict)
+        whole = all(map(node.get, ("table", "nbytes", "digest"))) and isinstance(fields, dict)
         if not whole or any(name[:1] != "." for name in fields):
             raise SpecError(
                 "expected a table as it is saved, with fields (a column for each extension), "
                 f"nbytes and digest, found {_shown(node)}"
             )
         stamp = FileStamp(node["nbytes"], node["digest"])
-        named = self._located(node.get("table", node.get("tables")))
+        named = node["table"]
+        located = [self._located(each) for each in (named if isinstance(named, list) else [named])]
         first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
         cache = None if first is None else first.cache
-        numbers = [number for number in node.get("beside") or [] if number < len(leaves)]
-        beside = [leaves[n] for n in numbers if isinstance(leaves[n], ShardListDataset)]
         try:
-            if "tables" in node:
-                pattern = node["tables"]
-                if scheme_of(pattern) or pattern.startswith(("/", "~")):
-                    pattern = named
-                # What is relative lies beside the shards, and the name of one may be "file:x".
-                for shard in (url for leaf in beside for url in leaf.shards.urls):
-                    self._check_location(table_beside(pattern, shard))
-                table = beside_shards(pattern, beside, missing="fill", cache=cache, stamp=stamp)
-            else:
-                table = open_table(named, cache=cache, stamp=stamp)
+            source = located if isinstance(named, list) else located[0]
+            table = open_table(source, cache=cache, stamp=stamp)
             table = table.only(used_columns(table, fields, node.get("key")))
         except OSError as error:
             raise SpecError(str(error)) from error

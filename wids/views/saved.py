@@ -9,8 +9,8 @@ The list of datasets has the datasets and tables, with their state at the time o
 
     {"spec" or "shardlist", "nsamples", "digest",    a dataset
      "contents", "versions", "options", "fields"}
-    {"table" or "tables", "nbytes", "digest",        a file of a table, or the pattern of tables
-     "fields", "key", "beside"}                       that lie beside the shards of some datasets
+    {"table", "nbytes", "digest",                    a file of a table, or a list of files
+     "fields", "key"}
 
 A slot has its sources, each with the steps that follow, and rows: a range, a list, runs of adjacent
 ones by their starts and lengths, or arrays in the file of the document.
@@ -152,12 +152,10 @@ class _Writer:
         for slot in slots:
             sources = [self._source(source) for source in slot.sources]
             said.append({"sources": sources, "rows": self._rows(slot.rows)})
-        done: list[dict[str, Any]] = []
-        while len(done) < len(self._leaves):  # a table may name further datasets
-            done.append(self._leaf(list(self._leaves.values())[len(done)]))
+        datasets = list(map(self._leaf, self._leaves.values()))
         facts = getattr(samples, "facts", None)
         classes = {"classes": "any"} if facts is not None and facts.any_classes else {}
-        return {"datasets": done, "slots": said, **classes}
+        return {"datasets": datasets, "slots": said, **classes}
 
     def check_stores(self) -> None:
         """Refuse buckets of one name in several stores, which the document cannot tell apart.
@@ -251,16 +249,16 @@ class _Writer:
                 "save: a table in memory cannot be saved: write it to a file, such as Parquet, "
                 "and join that"
             )
-        location = os.path.relpath(origin.location) if origin.is_relative else origin.location
-        named = location if origin.beside else self._located(location)
-        beside = [self._number(leaf) for leaf in origin.beside]
+        named = [
+            self._located(os.path.relpath(each) if origin.is_relative and is_local(each) else each)
+            for each in origin.locations
+        ]
         return {
-            "tables" if beside else "table": named,
+            "table": named if len(named) > 1 else named[0],
             "nbytes": origin.stamp.nbytes,
             "digest": origin.stamp.digest,
             "fields": rows.fields,
             "key": rows.key,
-            **({"beside": beside} if beside else {}),
         }
 
     def _rows(self, rows: Rows) -> dict[str, Any]:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
 
-__all__ = ["beside_shards", "is_table", "open_table", "table_beside"]
+__all__ = ["is_table", "open_table", "open_tables", "tables_beside"]
 
 _BATCH_NBYTES = 64 << 20  # of what is unpacked at a time
 _FETCHED_AT_ONCE = 8
@@ -64,6 +64,8 @@ def is_table(source: Any) -> bool:
     """Return whether a value is a table and not a sequence of samples."""
     if isinstance(source, str | os.PathLike | Mapping | np.ndarray | Table):
         return True
+    if isinstance(source, list | tuple) and source:
+        return all(isinstance(each, str | os.PathLike) for each in source)
     home = type(source).__module__.partition(".")[0]
     return home in {"pandas", "pyarrow", "polars"} or hasattr(source, "__arrow_c_stream__")
 
@@ -74,9 +76,9 @@ def open_table(
     """Open a table, of which no column is read yet.
 
     Args:
-        source: Path or URL of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file; a
-            data frame of pandas or polars, or a table of pyarrow; a dict of columns; an array; or
-            what was opened before.
+        source: Path or URL of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file, or
+            a list of these; a data frame of pandas or polars, or a table of pyarrow; a dict of
+            columns; an array; or what was opened before.
         cache: Where a file at a URL is fetched to.
         stamp: What the file must have.
 
@@ -91,6 +93,8 @@ def open_table(
         return source
     if isinstance(source, str | os.PathLike):
         return _in_file(source, cache, stamp)
+    if isinstance(source, list | tuple):
+        return open_tables(source, cache=cache, stamp=stamp, warned=stamp is None)
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
@@ -126,7 +130,7 @@ def _in_file(
     found = stamp or stamp_of(path)
     if not is_local(location):  # fetched again, it has another date
         found = replace(found, mtime_ns=None)
-    return opener(_File(path, title, Origin(location, found, is_relative=is_relative), cache))
+    return opener(_File(path, title, Origin((location,), found, is_relative), cache))
 
 
 def _fetched(location: str, cache: ShardCache | None) -> Path:
@@ -168,7 +172,7 @@ class _File(NamedTuple):
         """
         if not names or len(set(names)) < len(names):
             raise ValueError(f"{self.title}: expected columns with distinct names, got {names}")
-        location, stamp, *_ = self.origin
+        (location,), stamp, _ = self.origin
 
         def read(wanted: Sequence[str]) -> Any:
             _fetched(location, self.cache)  # it may have been evicted
@@ -441,7 +445,7 @@ def _open_npy(file: _File) -> Table:
         raise file.damaged(error) from error
     if array.ndim and array.size == 0 < len(array):  # any number of rows would hold nothing
         raise SpecError(f"{file.title}: expected values in each row, found {array.shape}")
-    location = file.origin.location
+    (location,) = file.origin.locations
     stem = Path(location if is_local(location) else file_name(location)).stem
     # Arrays are fields of their own format, single numbers are values.
     arrays = _columns_of_array(array, stem if array.ndim == 1 else f"{stem}.npy")
@@ -516,48 +520,38 @@ _FILES: dict[str, Callable[[_File], Table]] = {
 }
 
 
-# Tables beside shards.
+# Several files as one table, such as those beside shards.
 
 
-def beside_shards(
-    pattern: str,
-    datasets: Sequence[Any],
+def open_tables(
+    locations: Sequence[str | os.PathLike[str]],
     *,
-    missing: str,
     cache: ShardCache | None = None,
     stamp: FileStamp | None = None,
+    missing: str = "error",
+    is_relative: bool = False,
     warned: bool = False,
 ) -> Table:
-    """Open the tables beside the shards of a dataset as one table.
+    """Open the tables in several files as one.
 
     Args:
-        pattern: Path or URL of a table, relative to the folder of its shard, with `{shard}` for
-            the name of the shard without `.tar`.
-        datasets: The datasets, each shard of which counts once.
-        missing: "error", or something else to pass over shards without a table.
-        cache: As for `open_table`, like the following.
+        locations: Their paths or URLs.
+        cache: As for `open_table`.
         stamp: What all files together must have.
+        missing: "error", or something else to pass over files that are not there.
+        is_relative: Whether the paths depend on one that was given relative.
         warned: Whether to warn of columns that only some tables have.
 
     Returns:
         All rows, with the columns that all tables have.
 
     Raises:
-        ValueError: The pattern has no `{shard}`, or a table is missing or damaged.
+        ValueError: A table is missing or damaged, or a column has values of unlike types.
         FetchError: A table cannot be fetched.
         SpecError: The files are not those with the stamp.
     """
-    if "{shard}" not in pattern:
-        raise ValueError(
-            f"join_tables: expected a pattern such as '{{shard}}.parquet', got "
-            f"{display_url(pattern)!r}; one table for all shards is joined by join()"
-        )
-    shards = dict.fromkeys(url for dataset in datasets for url in dataset.shards.urls)
-    locations = [table_beside(pattern, shard) for shard in shards]
-    if not locations:
-        raise ValueError("join_tables: expected samples of shards, beside which tables lie")
 
-    def opened(location: str) -> Table | None:
+    def opened(location: str | os.PathLike[str]) -> Table | None:
         try:
             return _in_file(location, cache)
         except (AbsentError, FileNotFoundError):
@@ -572,14 +566,22 @@ def beside_shards(
     lost = [location for location, table in zip(locations, found, strict=True) if table is None]
     if lost and (missing == "error" or not tables):
         raise ValueError(
-            f"join_tables: {len(lost)} of {len(locations)} shards have no table, the first would "
-            f'be {display_url(lost[0])}; missing="drop" leaves out samples without a row'
+            f"join: {len(lost)} of {len(locations)} tables are not there, the first is "
+            f'{display_url(os.fspath(lost[0]))}; missing="drop" leaves out samples without a row'
         )
-    together = _stamp_of_all(tables)
+    origins = [table.origin for table in tables if table.origin is not None]
+    nbytes, digest = 0, hashlib.sha256()
+    for each in origins:
+        nbytes += each.stamp.nbytes
+        line = f"{base_name(each.locations[0])} {each.stamp.digest}\n"
+        digest.update(line.encode("utf-8", "surrogateescape"))
+    together = FileStamp(nbytes, digest.hexdigest())
+    is_relative = is_relative or any(each.is_relative for each in origins)
+    origin = Origin(tuple(each.locations[0] for each in origins), together, is_relative)
     if stamp is not None and stamp.digest != together.digest:
         raise SpecError(
-            f"{display_url(pattern)}: the tables beside the shards have changed since they were "
-            "joined; join them again, or restore the files"
+            f"{origin.title}: the tables have changed since they were joined; join them again, or "
+            "restore the files"
         )
     names = [name for name in tables[0].names if all(name in table.names for table in tables)]
     some = dict.fromkeys(name for table in tables for name in table.names if name not in names)
@@ -587,9 +589,9 @@ def beside_shards(
         first = next(iter(some))
         others = [table.name for table in tables if first not in table.names]
         warn(
-            f"join_tables: no sample gets {', '.join(map(repr, some)):.200}, which not all tables "
-            f"have; {len(others)} of {len(tables)} lack {first!r}, the first is {others[0]}; add "
-            "the column there, or name the wanted ones by fields="
+            f"join: no sample gets {', '.join(map(repr, some)):.200}, which not all tables have; "
+            f"{len(others)} of {len(tables)} lack {first!r}, the first is {others[0]}; add the "
+            "column there, or name the wanted ones by fields="
         )
 
     def read(wanted: Sequence[str]) -> Any:
@@ -599,22 +601,34 @@ def beside_shards(
             return arrow.concat_tables(parts, promote_options="permissive")
         except arrow.ArrowException as error:
             raise ValueError(
-                f"{display_url(pattern)}: the tables beside the shards have columns of unlike "
-                f"types: {error}; write them with one type for each column, or leave them out by "
-                "fields="
+                f"{origin.title}: the tables have columns of unlike types: {error}; write them "
+                "with one type for each column, or leave them out by fields="
             ) from error
 
-    return Table(names, read, Origin(pattern, together, tuple(datasets)))
+    return Table(names, read, origin)
 
 
-def _stamp_of_all(tables: Sequence[Table]) -> FileStamp:
-    """Return one stamp for several files, which depends on their names and contents."""
-    nbytes, digest = 0, hashlib.sha256()
-    for origin in (table.origin for table in tables if table.origin is not None):
-        nbytes += origin.stamp.nbytes
-        line = f"{base_name(origin.location)} {origin.stamp.digest}\n"
-        digest.update(line.encode("utf-8", "surrogateescape"))
-    return FileStamp(nbytes, digest.hexdigest())
+def tables_beside(pattern: str, datasets: Sequence[Any]) -> tuple[list[str], bool]:
+    """Return the locations of the tables beside shards, and whether a path of these is relative.
+
+    Args:
+        pattern: Path or URL of a table, relative to the folder of its shard, with `{shard}` for
+            the name of the shard without `.tar`.
+        datasets: The datasets, each shard of which counts once.
+
+    Raises:
+        ValueError: The pattern has no `{shard}`, or there is no shard.
+    """
+    if "{shard}" not in pattern:
+        raise ValueError(
+            f"join_tables: expected a pattern such as '{{shard}}.parquet', got "
+            f"{display_url(pattern)!r}; one table for all shards is joined by join()"
+        )
+    shards = dict.fromkeys(url for dataset in datasets for url in dataset.shards.urls)
+    if not shards:
+        raise ValueError("join_tables: expected samples of shards, beside which tables lie")
+    is_relative = any(is_local(url) and not local_path(url).is_absolute() for url in shards)
+    return [table_beside(pattern, shard) for shard in shards], is_relative
 
 
 def table_beside(pattern: str, shard: str) -> str:

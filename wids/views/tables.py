@@ -299,17 +299,20 @@ class Origin(NamedTuple):
     """Where a table was read from.
 
     Attributes:
-        location: Path or URL of the file; or, for tables that lie beside shards, the pattern of
-            their paths, with `{shard}` for the name of a shard.
+        locations: Path or URL of each file, one or several.
         stamp: That of the file, or of all files, when they were read.
-        beside: The datasets beside whose shards the tables lie; none for one file.
-        is_relative: Whether the path was given relative to the current folder.
+        is_relative: Whether a path was given relative to the current folder.
     """
 
-    location: str
+    locations: tuple[str, ...]
     stamp: FileStamp
-    beside: tuple[Any, ...] = ()
-    is_relative: bool = False
+    is_relative: bool
+
+    @property
+    def title(self) -> str:
+        """What messages call it: the first location, without credentials."""
+        more = f" and {len(self.locations) - 1} more" if len(self.locations) > 1 else ""
+        return f"{display_url(self.locations[0])}{more}"
 
 
 class Table:
@@ -343,7 +346,7 @@ class Table:
     ) -> None:
         self.names, self._read, self.origin = list(names), read, origin
         self.in_order, self._reopen = in_order, reopen
-        self.name = "the table" if origin is None else display_url(origin.location)
+        self.name = "the table" if origin is None else origin.title
         self.columns: dict[str, Column] = {}
         self.num_rows = 0
 

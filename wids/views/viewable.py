@@ -791,8 +791,9 @@ class Viewable(_Sequence):
 
         Args:
             right: Another dataset or view. Or a table: path or URL of a `.parquet`, `.arrow`,
-                `.feather`, `.csv`, `.tsv` or `.npy` file; a data frame of pandas or polars, or a
-                table of pyarrow; a dict of columns; or an array, in the order of the samples.
+                `.feather`, `.csv`, `.tsv` or `.npy` file, or a list of these; a data frame of
+                pandas or polars, or a table of pyarrow; a dict of columns; or an array, in the
+                order of the samples.
             on: For a table, its column that holds the keys of the samples, by default "key"; or a
                 field of the samples and the column that it equals: `(".json:uid", "uid")`.
             missing: "drop" to leave out samples that the right side does not have; "fill" to give
@@ -877,11 +878,12 @@ class Viewable(_Sequence):
             ValueError: A table or a row is missing, or as for `join`.
         """
         from wids.views.joining import cache_of
-        from wids.views.tablefiles import beside_shards
+        from wids.views.tablefiles import open_tables, tables_beside
 
         check_choice("missing", missing, ("error", "drop", "fill", "keep"))
-        options: Any = {"missing": missing, "cache": cache_of(self), "warned": fields is None}
-        opened = beside_shards(pattern, datasets_in(self, joined=False), **options)
+        locations, is_relative = tables_beside(pattern, datasets_in(self, joined=False))
+        options: Any = {"missing": missing, "cache": cache_of(self), "is_relative": is_relative}
+        opened = open_tables(locations, warned=fields is None, **options)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
         return self.join(opened, replace=replace, **how)
 
