@@ -135,7 +135,6 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     where = f"{source}: shard {number}"
     if "url" not in row:
         raise SpecError(f"{where}: url: expected a path or URL, found the keys {list(row)!r:.80}")
-    check_location(row["url"], where, "url")
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
             count = row[field]

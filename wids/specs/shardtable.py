@@ -1,8 +1,4 @@
-"""`ShardTable`: the shards of a spec, stored in columns.
-
-`as_arrays` and `of_arrays` turn a table into arrays of numbers and back, for files that are mapped,
-not parsed.
-"""
+"""`ShardTable`: the shards of a spec, stored in columns."""
 
 from __future__ import annotations
 
@@ -30,11 +26,9 @@ __all__ = [
     "MOST_SAMPLES",
     "UNKNOWN",
     "ShardTable",
-    "as_arrays",
     "digest_rows",
     "digest_texts",
     "extras_of",
-    "of_arrays",
 ]
 
 UNKNOWN = -1  # in the columns of counts: not given by the spec
@@ -303,38 +297,3 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"no {type(value).__name__} in JSON")
-
-
-def as_arrays(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the metadata of a table as a JSON-compatible dict, and its columns as arrays."""
-    about: dict[str, Any] = {"pack": table.pack, "texts": {}}
-    columns: dict[str, NDArray[Any]]
-    columns = {"nsamples": table.nsamples, "filesize": table.filesize, **table.digests}
-    for name, texts in (("urls", table.urls), ("extras", table.extras)):
-        about["texts"][name] = [texts.num_rows, texts.prefix.hex(), texts.suffix.hex()]
-        columns[f"{name} blob"] = np.frombuffer(texts.blob, np.uint8)
-        if texts.ends is not None:
-            columns[f"{name} ends"] = texts.ends
-    return about, columns
-
-
-def of_arrays(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> ShardTable:
-    """Return the table that `as_arrays` turned into metadata and columns."""
-    texts = {
-        name: TextColumn.of_parts(
-            num_rows,
-            bytes.fromhex(prefix),
-            bytes.fromhex(suffix),
-            columns[f"{name} blob"].data,
-            columns.get(f"{name} ends"),
-        )
-        for name, (num_rows, prefix, suffix) in about["texts"].items()
-    }
-    return ShardTable.of_columns(
-        texts["urls"],
-        columns["nsamples"],
-        columns["filesize"],
-        {field: columns[field] for field in DIGESTS if field in columns},
-        texts["extras"],
-        pack=about["pack"],
-    )

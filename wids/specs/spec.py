@@ -252,7 +252,8 @@ class _Parser:
         if listed := _as_list(document, "shardlist", source):
             table = self.shards(listed, source, base)
             if document.get("pack") is not None:
-                pack = self._beside("pack", document["pack"], folder, source)
+                # Not against the base, as it is made with the spec; and so is the catalogue.
+                pack = self._resolved(document["pack"], folder, source, "pack")
                 table = table.with_columns(pack=pack)
             inherited = _inherited(weight=document.get("weight"), name=name)
             tables.append(self._inheriting(table, inherited, source))
@@ -272,19 +273,10 @@ class _Parser:
             header = composed_header(header, headers, names, source)
         catalogue = document.get("catalogue")
         if catalogue is not None:
-            catalogue = self._beside("catalogue", catalogue, folder, source)
+            catalogue = self._resolved(catalogue, folder, source, "catalogue")
         return DatasetSpec(
             ShardTable.joined(tables), name=name, base=base, header=header, catalogue=catalogue
         )
-
-    def _beside(self, field: str, name: Any, folder: str, source: str) -> str:
-        """Return the location of a file that a document names, resolved against its folder."""
-        check_location(name, source, field)
-        # Not against the base: it is made with the spec, and the shards may lie elsewhere.
-        location = locations.join(folder, name)
-        if not _lies_below(location, folder, name):
-            self._refuse_local(location, source, field)
-        return location
 
     def _component(
         self, component: dict[str, Any], where: str, base: str, depth: int
@@ -386,23 +378,22 @@ class _Parser:
         check_shard(row, source, number)
         self._total += row.get("nsamples") or 0
         self._check_total(source, number)
-        url = locations.join(base, row["url"])
+        for field in ("url", "index", "pack"):
+            if (given := row.get(field)) is not None:
+                if field != "url":  # whose bases `shards` has counted
+                    self._add(len(base), source)
+                row[field] = self._resolved(given, base, source, f"shard {number}: {field}")
+        return row
+
+    def _resolved(self, given: Any, base: str, source: str, field: str) -> str:
+        """Return a location that a document names, resolved against its base."""
+        check_location(given, source, field)
+        location = locations.join(base, given)
         # A downloaded spec may name any file below a folder that the user chose.
-        if not _lies_below(url, base, row["url"]):
-            self._refuse_local(url, source, f"shard {number}: url")
-        if (sidecar := row.get("index")) is not None:
-            self._add(len(base), source)
-            check_location(sidecar, f"{source}: shard {number}", "index")
-            row["index"] = locations.join(base, sidecar)
-            if not _lies_below(row["index"], base, sidecar):
-                self._refuse_local(row["index"], source, f"shard {number}: index")
-        if (pack := row.get("pack")) is not None:
-            self._add(len(base), source)
-            check_location(pack, f"{source}: shard {number}", "pack")
-            row["pack"] = locations.join(base, pack)
-            if not _lies_below(row["pack"], base, pack):
-                self._refuse_local(row["pack"], source, f"shard {number}: pack")
-        return {**row, "url": url}
+        below = bool(base) and not given.startswith(("/", "~"))
+        if not (below and location.startswith(base.rstrip("/") + "/")):
+            self._refuse_local(location, source, field)
+        return location
 
     def _check_total(self, source: str, number: int) -> None:
         if self._total >= MOST_SAMPLES:
@@ -430,13 +421,6 @@ class _Parser:
                 f"{source}: {field}: {location!r:.200} is a file of this machine, which a spec "
                 "from a server may not name; pass allow_local=True if you trust the server"
             )
-
-
-def _lies_below(url: str, base: str, given: str) -> bool:
-    """Return whether a location was given relative to a base and lies inside that base."""
-    return (
-        bool(base) and not given.startswith(("/", "~")) and url.startswith(base.rstrip("/") + "/")
-    )
 
 
 def _load_json(text: str | bytes, source: str) -> Any:

@@ -14,13 +14,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
 from wids.log import logger
-from wids.specs.shardtable import as_arrays, of_arrays
+from wids.specs.shardtable import ShardTable
+from wids.specs.textcolumns import TextColumn
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from wids.specs.spec import DatasetSpec
 
 __all__ = ["SpecCache"]
@@ -88,7 +93,25 @@ class SpecCache:
             about, columns = read_arrays(self._path)
             if about["identity"] != self._identity:
                 return None
-            return {"shards": of_arrays(about["shards"], columns), **about["spec"]}
+            texts = {
+                name: TextColumn.of_parts(
+                    num_rows,
+                    bytes.fromhex(prefix),
+                    bytes.fromhex(suffix),
+                    columns[f"{name} blob"].data,
+                    columns.get(f"{name} ends"),
+                )
+                for name, (num_rows, prefix, suffix) in about["texts"].items()
+            }
+            table = ShardTable.of_columns(
+                texts["urls"],
+                columns["nsamples"],
+                columns["filesize"],
+                {field: columns[field] for field in DIGESTS if field in columns},
+                texts["extras"],
+                pack=about["pack"],
+            )
+            return {"shards": table, **about["spec"]}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError) as error:
@@ -103,10 +126,17 @@ class SpecCache:
                 return
             folder = self._path.parent
             check_folder(folder, shared=False)
-            shards, columns = as_arrays(spec.shards)
-            names = ("name", "base", "header", "catalogue")
-            kept = {name: getattr(spec, name) for name in names}
-            about = {"identity": now, "shards": shards, "spec": kept}
+            table, texts = spec.shards, {}
+            columns: dict[str, NDArray[Any]]
+            columns = {"nsamples": table.nsamples, "filesize": table.filesize, **table.digests}
+            for name in ("urls", "extras"):
+                column: TextColumn = getattr(table, name)
+                texts[name] = column.num_rows, column.prefix.hex(), column.suffix.hex()
+                columns[f"{name} blob"] = np.frombuffer(column.blob, np.uint8)
+                if column.ends is not None:
+                    columns[f"{name} ends"] = column.ends
+            named = {each: getattr(spec, each) for each in ("name", "base", "header", "catalogue")}
+            about = {"identity": now, "spec": named, "texts": texts, "pack": table.pack}
             write_arrays(self._path, about, columns)
             files = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
             for path in files[:-MOST_FILES]:
