@@ -1,15 +1,11 @@
 """Access control by host name, origin, method and token, and the headers of all responses."""
 
-import http.client
 import socket
-import time
-from contextlib import closing
 
 import pytest
 import requests
 from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
-from helpers.waiting import eventually
 
 from wids.browse.guard import new_token
 
@@ -160,42 +156,3 @@ def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
         page.reload()
         page.locator(".tile").click()
         page.get_by_role("heading", name="k", exact=True).wait_for()
-
-
-def test_silent_connections_are_closed(shard):
-    """Connections without a whole request are closed, and used ones stay open."""
-    with browsing([shard], request_seconds=0.5) as server:
-        host, port = server.url.removeprefix("http://").strip("/").split(":")
-        half = b"GET /api/dataset HTTP/1.1\r\nHost: localhost\r\n"
-        for sent in (b"", half, half + b"\r\n" + half):
-            with socket.create_connection((host, int(port)), timeout=60) as connection:
-                connection.sendall(sent)
-                while connection.recv(1 << 16):
-                    pass
-        assert server.get("api/dataset").status_code == 200
-
-
-def test_connections_in_use_stay_open(shard):
-    """A connection whose requests come in time is not closed, however long it is used."""
-    with browsing([shard], request_seconds=1.0) as server:
-        host, port = server.url.removeprefix("http://").strip("/").split(":")
-
-        def stays_open() -> bool:
-            """Use a connection for longer; tell whether it was closed after a long pause."""
-            with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
-                last = time.monotonic()
-                end = last + 1.3
-                while last < end:
-                    try:
-                        connection.request("GET", "/api/dataset")
-                        answer = connection.getresponse()
-                        assert answer.status == 200
-                        answer.read()
-                    except ConnectionError:
-                        assert time.monotonic() - last > 0.8  # a busy machine paused this test
-                        return False
-                    last = time.monotonic()
-                    time.sleep(0.01)
-            return True
-
-        assert eventually(stays_open)

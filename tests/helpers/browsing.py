@@ -74,8 +74,7 @@ class Browsing:
 @contextmanager
 def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsing]:
     """Serve a dataset, with options of `ApiHandlers`, `FieldReader` and `BrowseServer`."""
-    names = [name for name in ("host", "request_seconds") if name in options]
-    serving = {"token": options.pop("token", False)} | {name: options.pop(name) for name in names}
+    serving = {"host": options.pop("host", "127.0.0.1"), "token": options.pop("token", False)}
     waits = {name: options.pop(name) for name in ("patience", "retry_seconds") if name in options}
     with warnings.catch_warnings():
         # As the command does, which logs them: the page says what is fetched whole.

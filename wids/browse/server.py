@@ -7,10 +7,9 @@ import errno
 import logging
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wids.browse.app import make_app
 from wids.browse.guard import LOOPBACK, new_token
@@ -60,45 +59,6 @@ def bind(host: str, port: int | None) -> socket.socket:
     return listening
 
 
-class _Connection(H11Protocol):
-    """Connection that is closed if its client does not send a whole request in time.
-
-    uvicorn waits forever for the first byte and for the end of the headers, so that some hundred
-    silent connections would take all descriptors of the process.
-    """
-
-    request_seconds: float
-    _timer: asyncio.TimerHandle | None = None
-    _since: float = 0.0  # when it began to wait for the request
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._since = self.loop.time()
-        self._check_after(self.request_seconds)
-
-    def on_response_complete(self) -> None:
-        self._since = self.loop.time()
-        super().on_response_complete()
-
-    def _check_after(self, seconds: float) -> None:
-        self._timer = self.loop.call_later(seconds, self._close_if_silent)
-
-    def _close_if_silent(self) -> None:
-        cycle: Any = self.cycle  # None before the first request, unlike its declared type
-        is_waiting = cycle is None or cycle.response_complete
-        left = self._since + self.request_seconds - self.loop.time()
-        if is_waiting and left <= 0:
-            self._timer = None
-            self.transport.close()
-        else:
-            self._check_after(left if is_waiting else self.request_seconds)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
-
-
 class _Server(uvicorn.Server):
     """Server that leaves no connection open at its end."""
 
@@ -120,7 +80,6 @@ class BrowseServer:
         port: As for `bind`.
         token: Whether requests need a secret, which is in `url`. Without it, every user of this
             machine can read through the server all data that the owner of the process can read.
-        request_seconds: Time within which a client must send a whole request.
 
     Attributes:
         url: URL to open in a browser.
@@ -137,7 +96,6 @@ class BrowseServer:
         port: int | None = None,
         *,
         token: bool = True,
-        request_seconds: float = 10.0,
     ) -> None:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -150,12 +108,10 @@ class BrowseServer:
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         address = f"[{shown}]" if ":" in shown else shown
         self.url = f"http://{address}:{self.port}/" + (f"?token={secret}" if secret else "")
-        # uvicorn makes the connections itself, so the time is an attribute of their class.
-        connections = type("_Connection", (_Connection,), {"request_seconds": request_seconds})
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=connections,
+                http="h11",
                 # What it would look for otherwise takes a tenth of the time of a start.
                 loop="asyncio",
                 ws="none",
