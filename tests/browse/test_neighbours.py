@@ -136,15 +136,11 @@ def test_a_field_without_vectors_singles_nothing_out(served: Browsing) -> None:
     assert asked(served, far=".nosuch.npy,9")["total"] == 0
 
 
-def test_places_of_a_plane_are_compared_by_their_distance(serve: Serve) -> None:
-    """Vectors of two numbers are no directions: near and far are those of the map."""
-    places = np.random.default_rng(0).uniform(100, 101, (50, 2))
-    places[7] = places[30] + 1e-4
-    places[11] = 108, 90
-    samples = [{"__key__": f"{n}", ".npy": npy(place)} for n, place in enumerate(places)]
-    server = serve(samples)
-    assert indexes(asked(server, near=".npy,0.99999"))[:2] == [7, 30]
-    assert indexes(asked(server, far=".npy,1")) == [11]
+def test_places_of_a_plane_have_no_direction(serve: Serve) -> None:
+    """Vectors of two numbers are refused, and the error says what shows them."""
+    server = serve([{"__key__": f"{n}", ".npy": npy(np.ones(2))} for n in range(3)])
+    with pytest.raises(AssertionError, match="expected vectors of more than two numbers"):
+        asked(server, near=".npy,0.9")
 
 
 def test_zeros_have_no_direction_and_are_left_out(serve: Serve) -> None:
@@ -182,7 +178,7 @@ def test_blocks_make_no_difference(count: int, blocks: int, seed: int) -> None:
     np.fill_diagonal(whole, -np.inf)
     ends = np.linspace(0, count, blocks + 1).astype(int).tolist()
     for start, stop in pairwise(ends):
-        found = nearest_few(rows, rows, start, stop, few)
+        found = nearest_few(rows, start, stop, few)
         wanted = -np.sort(-whole[start:stop], axis=1)[:, :few]
         assert np.allclose(found.likeness, wanted)
         assert np.allclose(np.take_along_axis(whole[start:stop], found.numbers, 1), wanted)

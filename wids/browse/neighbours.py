@@ -33,60 +33,33 @@ class NearestFew(NamedTuple):
 
     Attributes:
         numbers: Numbers of the neighbours of each vector; shape `(n, k)`.
-        likeness: 1 - d * d / 2 for each, where d is their distance; of vectors of length 1, that is
-            the cosine.
+        likeness: The cosine for each.
     """
 
     numbers: Integers
     likeness: np.ndarray
 
 
-def _comparable(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return two matrices and a number, so that `left @ right.T + number` are the likenesses.
-
-    Vectors are scaled to length 1, except those of two numbers: these are points of a map, which
-    are centred and scaled to a mean square distance of 1 from the middle. They may be changed in
-    place, so that large ones are in memory once.
-    """
-    if vectors.shape[1] > 2:
-        rows = vectors.astype(np.float32, copy=False)
-        # By their greatest number first, since squares of huge and tiny numbers are beyond floats.
-        rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-45))
-        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-30))
-        return rows, rows, 0.0
-    points = vectors.astype(np.float64)
-    points -= points.mean(axis=0)
-    points /= np.sqrt(np.mean(np.einsum("ij,ij->i", points, points))) or 1.0
-    halves = -np.einsum("ij,ij->i", points, points)[:, None] / 2
-    ones = np.ones_like(halves)
-    left = np.concatenate([points, halves, ones], axis=1)
-    right = np.concatenate([points, ones, halves], axis=1)
-    return left, right, 1.0
-
-
-def nearest_few(
-    left: np.ndarray, right: np.ndarray, start: int, stop: int, count: int
-) -> NearestFew:
+def nearest_few(rows: np.ndarray, start: int, stop: int, count: int) -> NearestFew:
     """Return the nearest neighbours of the vectors `[start, stop)` among all others.
 
     Args:
-        left: One row for each vector.
-        right: One row for each vector; the products with `left` are the likenesses.
+        rows: One row for each vector; their products are the likenesses.
         start: The first vector.
         stop: Where they end.
         count: Neighbours of each; fewer than there are vectors.
 
     >>> rows = np.eye(3)[[0, 1, 0, 2]]
-    >>> nearest_few(rows, rows, 0, 3, 1).numbers.tolist()
+    >>> nearest_few(rows, 0, 3, 1).numbers.tolist()
     [[2], [0], [0]]
     """
     numbers = np.empty((stop - start, count), np.int64)
-    likeness = np.empty((stop - start, count), left.dtype)
-    step = max(1, _BLOCK_NUMBERS // max(len(right), 1))
+    likeness = np.empty((stop - start, count), rows.dtype)
+    step = max(1, _BLOCK_NUMBERS // max(len(rows), 1))
     for first in range(start, stop, step):
         last = min(first + step, stop)
         here = np.arange(last - first)
-        near = left[first:last] @ right.T
+        near = rows[first:last] @ rows.T
         near[here, here + first] = -np.inf  # itself
         for rank in range(count):
             best = near.argmax(axis=1)
@@ -132,47 +105,54 @@ class Compared(NamedTuple):
     Attributes:
         indexes: Index of the sample of each vector.
         nearest: The nearest neighbours of each vector.
-        width: Numbers of a vector.
         num_zeros: Number of vectors that are left out, as all their numbers are 0.
     """
 
     indexes: Integers
     nearest: NearestFew
-    width: int
     num_zeros: int
 
 
 def compare(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Compared]:
-    """Compare vectors that a scan has read; yields after each step.
+    """Compare vectors that a scan has read by their directions; yields after each step.
 
-    Zeros alone have no direction by which to compare them; as a point of a map, they are one.
+    Zeros alone have no direction.
 
     Args:
         indexes: Index of the sample of each vector.
         vectors: Finite floats; shape `(n, width)`. They are changed in place.
+
+    Raises:
+        ValueError: They are of two numbers, which are places of a map.
     """
-    num_zeros, width = 0, vectors.shape[1]
-    if width > 2:
-        some: np.ndarray = np.abs(vectors).max(axis=1) > 0
-        if not some.all():
-            num_zeros = len(some) - int(some.sum())
-            indexes, vectors = indexes[some], vectors[some]
+    if vectors.shape[1] == 2:
+        raise ValueError(
+            "near, far: expected vectors of more than two numbers, as directions are compared; "
+            "the map shows which places of two numbers lie close"
+        )
+    some: np.ndarray = np.abs(vectors).max(axis=1, initial=0) > 0
+    num_zeros = len(some) - int(some.sum())
+    if num_zeros:
+        indexes, vectors = indexes[some], vectors[some]
     total = len(vectors)
     if total < 2:
         nothing = NearestFew(np.empty((0, 1), np.int64), np.empty((0, 1)))
-        return Compared(indexes[:0], nothing, 0, num_zeros)
-    left, right, base = _comparable(vectors)
+        return Compared(indexes[:0], nothing, num_zeros)
+    rows = vectors.astype(np.float32, copy=False)
+    # By their greatest number first, since squares of huge and tiny numbers are beyond floats.
+    rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-45))
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-30))
     count = min(_NEIGHBOURS, total - 1)
     nearest = NearestFew(np.empty((total, count), np.int64), np.empty((total, count)))
     for step in range(_STEPS):
         start, stop = (total * each // _STEPS for each in (step, step + 1))
-        found = nearest_few(left, right, start, stop, count)
+        found = nearest_few(rows, start, stop, count)
         nearest.numbers[start:stop] = found.numbers
         # Rounded, as products are not exact: what is equal shall be 1.
-        alike = (found.likeness.astype(np.float64) + base).round(6)
+        alike = found.likeness.astype(np.float64).round(6)
         nearest.likeness[start:stop] = np.minimum(alike, 1)
         yield
-    return Compared(indexes, nearest, width, num_zeros)
+    return Compared(indexes, nearest, num_zeros)
 
 
 class Singled(NamedTuple):
@@ -218,7 +198,7 @@ def singled_out(scans: Scans, query: Mapping[str, str], *, patient: bool = False
             f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
         )
     compared, scan = scans.finished(field, compare, _STEPS, patient=patient)
-    indexes, nearest, width, num_zeros = compared
+    indexes, nearest, num_zeros = compared
     if name == "near":
         order, ranks = _by_groups(nearest, float(bound))
         numbers = nearest.likeness[:, 0]
@@ -239,7 +219,6 @@ def singled_out(scans: Scans, query: Mapping[str, str], *, patient: bool = False
         "kind": name,
         "num_groups": int(ranks.max(initial=-1)) + 1,
         "num_found": len(order),
-        "width": width,
         "compared": len(indexes),
         "neighbours": nearest.numbers.shape[1],
         "num_wanted": scan.vectors.num_wanted,
