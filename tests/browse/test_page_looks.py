@@ -48,7 +48,7 @@ def test_conversations_are_shown_as_turns_beside_their_picture(page_of: Open):
     ]
     page = page_of(samples)
     page.locator(".row .turn").first.wait_for()
-    assert look_shown(page) == "Chat"
+    assert look_shown(page) == "List"
     rows = page.locator(".row")
     said = [turn.split("\n") for turn in rows.nth(0).locator(".turn").all_inner_texts()]
     assert [turn[0] for turn in said] == ["human", "gpt"]
@@ -152,7 +152,7 @@ def test_texts_are_read_in_place(page_of: Open):
     ]
     page = page_of(samples)
     page.locator(".row").nth(3).wait_for()
-    assert look_shown(page) == "Text"
+    assert look_shown(page) == "List"
     first = page.locator(".row").nth(0)
     assert first.locator(".prose").inner_text() == long
     height = "document.querySelector('.row .prose').clientHeight"
@@ -169,7 +169,7 @@ def test_texts_are_read_in_place(page_of: Open):
     assert "size=s" in page.url
     page.reload()
     page.locator(".grid.s .tile").first.wait_for()
-    page.get_by_role("button", name="Texts to read").click()
+    page.get_by_role("button", name="List of").click()
     page.locator(".row").first.wait_for()
     assert "look" not in page.url
     assert_axe_is_content(page)
@@ -183,7 +183,7 @@ def test_sounds_are_played_in_their_rows_one_at_a_time(page_of: Open):
     ]
     page = page_of(samples)
     page.locator("audio").nth(2).wait_for()
-    assert look_shown(page) == "Audio"
+    assert look_shown(page) == "List"
     first, second, third = (page.locator(".row").nth(n) for n in range(3))
     assert "8.00 s" in first.inner_text()
     assert "words 1" in second.inner_text()
@@ -272,10 +272,9 @@ def test_no_look_overflows_the_page(serve: Serve, open_page: Open, width: int):
     }
     server = serve([sample])
     page = open_page(server.url, width, "dark")
-    for look in ("chat", "text", "audio", "list"):
-        page.goto(f"{server.url}?look={look}")
-        page.locator(".row").wait_for()
-        assert_it_fits(page)
+    page.goto("?look=list")
+    page.locator(".row").wait_for()
+    assert_it_fits(page)
 
 
 @pytest.mark.slow
@@ -298,7 +297,6 @@ def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open):
         page = open_page(server.url, 320)
         for shown, ready in {
             "?look=list": ".row",
-            "?look=text": ".row",
             "?look=map": ".map-legend button",
             "?i=0": ".class-value",
             "?view=dataset": ".bars li",

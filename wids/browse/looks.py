@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wids.browse.columns import column_name
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import MOST_LOOKED_AT
-from wids.browse.vectors import MOST_VECTOR_NBYTES, as_vector, document_in, is_document, vector_of
+from wids.browse.vectors import as_vector, document_in, is_document, vector_of
 from wids.codecs.formats import (
     OCTET_STREAM,
     Kind,
@@ -22,13 +22,12 @@ from wids.codecs.formats import (
 )
 from wids.codecs.headers import HEADER_FACTS, read_header
 from wids.display.conversation import read_turns
-from wids.display.fieldview import is_packed, outline_arrays
 from wids.display.safejson import safe_number, safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
 
@@ -40,7 +39,7 @@ __all__ = [
     "look_named",
 ]
 
-LOOKS = ("grid", "list", "chat", "text", "audio", "table")
+LOOKS = ("grid", "list", "table")
 
 _LOOK_SAMPLES = 6
 _LOOK_SHARDS = 8
@@ -50,6 +49,9 @@ _VECTOR_NAME = re.compile(r"emb|vec|feat|latent|umap|tsne|t-sne|pca", re.IGNOREC
 _LONG = 64
 _PLAIN_STEP = re.compile(r"[\w-]+")
 _MOST_NAME = 80
+# Kinds whose beginning is a value; of JSON, where it is broken or long.
+_WORDS = {"list": ("class", "json"), "table": ("class", "json", "text")}
+_READ: tuple[Kind, ...] = ("json", "text")  # kinds that a list shows as one reads them
 _MOST_TEXT = 4_000  # characters of a text in a list
 _MOST_TURNS = 6  # of a conversation in a list
 _MOST_DRAWN_NBYTES = 16 << 20  # a longer sound has no waveform
@@ -64,13 +66,11 @@ class Looks(NamedTuple):
 
     Attributes:
         usual: The one that fits it, of `LOOKS`.
-        offered: Those that show something of it.
         vectors: Extensions of fields that are vectors, of which a map can be drawn, or names of
             columns of lists in JSON and in joined tables.
     """
 
     usual: str = "grid"
-    offered: tuple[str, ...] = ("grid", "list", "table")
     vectors: tuple[str, ...] = ()
 
 
@@ -80,8 +80,8 @@ def look_named(name: str, looks: Looks) -> str:
     Raises:
         ValueError: There is none of that name.
 
-    >>> look_named("", Looks(usual="chat")), look_named("list", Looks())
-    ('chat', 'list')
+    >>> look_named("", Looks(usual="list")), look_named("table", Looks())
+    ('list', 'table')
     """
     if name and name not in LOOKS:
         raise ValueError(f"look: expected one of {', '.join(LOOKS)}, got {name[:40]!r}")
@@ -96,15 +96,11 @@ def find_looks(reader: FieldReader) -> Looks | None:
     vectors = {name for each in samples[:_LOOK_VECTORS] for name in _vectors_of(reader, each)}
     kinds = [{field_kind(field.extension) for field in each.fields} for each in samples]
     half = len(samples) / 2
-    fits = {
-        "chat": sum(_turns_of(reader, each, _MOST_TURNS) is not None for each in samples),
-        "grid": sum(_has_picture(reader, *each) for each in zip(samples, kinds, strict=True)),
-        "audio": sum("audio" in each for each in kinds),
-        "text": sum("text" in each for each in kinds),
-    }
-    usual = next((look for look, count in fits.items() if count > half), "grid")
-    offered = [look for look in LOOKS if fits.get(look) or look in ("grid", "list", "table")]
-    return Looks(usual, tuple(offered), tuple(sorted(vectors)))
+    talks = sum(_turns_of(reader, each) is not None for each in samples) > half
+    pictures = sum(bool(each & {"image", "video"}) for each in kinds) > half
+    words = sum(bool(each & {"audio", "text"}) for each in kinds) > half
+    usual = "list" if talks or (words and not pictures) else "grid"
+    return Looks(usual, tuple(sorted(vectors)))
 
 
 def _first_samples(reader: FieldReader) -> Iterator[LocatedSample]:
@@ -119,25 +115,9 @@ def _first_samples(reader: FieldReader) -> Iterator[LocatedSample]:
             samples = [replace(each, fields=each.fields[:MOST_LOOKED_AT]) for each in located]
         except (WidsError, OSError):
             continue
-        reader.fetch_ahead(samples, lambda each: _fields_ahead(each, "chat"))
+        reader.fetch_ahead(samples, _fields_ahead)
         yield from samples
         return
-
-
-def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) -> bool:
-    if kinds & {"image", "video"}:
-        return True
-    arrays = (n for n, field in enumerate(located.fields) if field_kind(field.extension) == "array")
-    number = next(arrays, None)
-    if number is None:
-        return False
-    field = located.fields[number]
-    if field.nbytes > MOST_VECTOR_NBYTES or is_packed(field.extension):
-        return True
-    try:
-        return outline_arrays(field.extension, reader.read(located, number))[1]
-    except (WidsError, OSError):
-        return False
 
 
 def _vectors_of(reader: FieldReader, located: LocatedSample) -> Iterator[str]:
@@ -173,10 +153,10 @@ def _lists_in(document: Any, extension: str) -> Iterator[str]:
 def add_contents(
     reader: FieldReader, tiles: Iterable[tuple[dict[str, Any], LocatedSample | None]], look: str
 ) -> list[str]:
-    """Add to the tiles of a page what a look shows beside them.
+    """Add to the tiles of a page what a list or a table shows beside them.
 
-    These are `values` of columns; `text`, `conversation` and `audio`, where the look shows them and
-    the sample has them.
+    These are `values` of columns; in a list also `conversation` or `text`, and `audio`, where the
+    sample has them.
 
     Args:
         reader: The dataset.
@@ -189,13 +169,14 @@ def add_contents(
     if look == "grid":
         return []
     found = [(tile, located) for tile, located in tiles if located is not None]
-    reader.fetch_ahead((located for _, located in found), lambda each: _fields_ahead(each, look))
+    reader.fetch_ahead((located for _, located in found), _fields_ahead)
     values: dict[int, dict[str, Any]] = {}
     for tile, located in found:
         try:
-            tile.update(_content_of(reader, located, look))
-            if look in ("list", "table"):
-                values[tile["position"]] = dict(islice(_values_of(reader, located), _MOST_VALUES))
+            if look == "list":
+                tile.update(_content_of(reader, located))
+            row = _values_of(reader, located, _WORDS[look])
+            values[tile["position"]] = dict(islice(row, _MOST_VALUES))
         except (WidsError, OSError) as error:
             tile.setdefault("error", message_of(error, 500))
     counts = Counter(name for each in values.values() for name in each)
@@ -207,21 +188,19 @@ def add_contents(
     return columns
 
 
-def _values_of(reader: FieldReader, located: LocatedSample) -> Iterator[tuple[str, Any]]:
-    """Yield the single values of a sample, named as in SQL: classes, JSON, facts of headers."""
+def _values_of(
+    reader: FieldReader, located: LocatedSample, words: Collection[str]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the single values of a sample, named as in SQL: words, JSON, facts of headers."""
     for number, field in enumerate(located.fields[:MOST_LOOKED_AT]):
         name = column_name(safe_text(field.extension.removeprefix(".").lower(), 100))
         kind = field_kind(field.extension)
-        if kind == "class":
-            yield (
-                name,
-                safe_text(
-                    bytes(reader.read(located, number, 0, 200)).decode("utf-8", "replace").strip(),
-                    200,
-                ),
-            )
-        elif is_document(field):
-            yield from _scalars(name, document_in(reader, located, number))
+        document = document_in(reader, located, number) if is_document(field) else None
+        if document is not None:
+            yield from _scalars(name, document)
+        elif kind in words and not wrapper_of(field.extension):
+            text = bytes(reader.read(located, number, 0, 200)).decode("utf-8", "replace")
+            yield name, safe_text(text.strip(), 200)
         elif kind in ("image", "audio", "video") and not wrapper_of(field.extension):
             facts = header_facts(reader, located, number)
             for fact in HEADER_FACTS[kind][:2]:
@@ -252,25 +231,20 @@ def header_facts(reader: FieldReader, located: LocatedSample, number: int) -> di
     return {}
 
 
-def _fields_ahead(located: LocatedSample, look: str) -> list[int]:
-    """Return the numbers of the small fields whose content a look shows."""
-    number = located.first("json" if look == "chat" else "text")
-    small = number is not None and located.fields[number].nbytes <= _HEAD_NBYTES
-    return [number] if number is not None and small and look != "table" else []
+def _fields_ahead(located: LocatedSample) -> list[int]:
+    """Return the numbers of the small fields whose content a list shows."""
+    found = (located.first(kind, most_nbytes=_HEAD_NBYTES) for kind in _READ)
+    return [number for number in found if number is not None]
 
 
-def _content_of(reader: FieldReader, located: LocatedSample, look: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if look == "chat":
-        found["conversation"] = _turns_of(reader, located, _MOST_TURNS)
-    if look in ("list", "text", "audio"):
+def _content_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
+    found = {"conversation": _turns_of(reader, located), "audio": _audio_of(reader, located)}
+    if found["conversation"] is None:
         found["text"] = _text_of(reader, located)
-    if look in ("list", "audio", "chat"):
-        found["audio"] = _audio_of(reader, located)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _turns_of(reader: FieldReader, located: LocatedSample, count: int) -> dict[str, Any] | None:
+def _turns_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | None:
     """Return the first turns of the conversation of a sample."""
     for number, field in enumerate(located.fields):
         if field_kind(field.extension) != "json" or wrapper_of(field.extension):
@@ -279,7 +253,7 @@ def _turns_of(reader: FieldReader, located: LocatedSample, count: int) -> dict[s
             data = reader.read(located, number, 0, _HEAD_NBYTES)
         except (WidsError, OSError):
             continue
-        turns = read_turns(data, count=count, whole=len(data) == field.nbytes)
+        turns = read_turns(data, count=_MOST_TURNS, whole=len(data) == field.nbytes)
         if turns is not None:
             return {"field": number, "extension": safe_text(field.extension, 40), **turns.as_dict()}
     return None

@@ -72,14 +72,12 @@ export function picked(state, parameter) {
   return state[parameter]?.split(",") ?? [];
 }
 
-function toggled(state, parameter, value) {
+/** A button that picks a value, or takes the pick back. */
+function toggle(state, parameter, value, properties, ...children) {
   const now = picked(state, parameter);
   const next = now.includes(value) ? now.filter((each) => each !== value) : [...now, value];
-  return { ...filterable(state), [parameter]: next.join(",") || null };
-}
-
-function toggle(state, parameter, value, properties, ...children) {
-  return h("button", { type: "button", "aria-pressed": String(picked(state, parameter).includes(value)), "data-name": `${parameter} ${value}`, onclick: () => go(toggled(state, parameter, value)), ...properties }, children);
+  const onclick = () => go({ ...filterable(state), [parameter]: next.join(",") || null });
+  return button(children, onclick, { "aria-pressed": String(now.includes(value)), "data-name": `${parameter} ${value}`, ...properties });
 }
 
 /** Fields that samples lack, and those that cannot be read. */
@@ -119,7 +117,7 @@ function numbers(state, { name, parameter, edges, least, most, all, now }) {
   const [from, to] = range?.split("..") ?? [];
   const place = (edge, none) => (edge ? Math.max(edges.indexOf(edge), 0) : none);
   // The outermost bins hold what lies far beyond them, so a range up to them has no bound there.
-  const choose = (bounds) => go({ ...filterable(state), [parameter]: bounds ? `${bounds[0] ? edges[bounds[0]] : ""}..${bounds[1] < bins ? edges[bounds[1]] : ""}` : null });
+  const choose = (bounds) => go({ ...filterable(state), [parameter]: `${bounds[0] ? edges[bounds[0]] : ""}..${bounds[1] < bins ? edges[bounds[1]] : ""}` });
   return [histogram({
     all: all.counts, now: now.counts, chosen: range ? [place(from, 0), Math.max(place(to, bins), place(from, 0) + 1)] : null,
     label: `Range of ${name}`, name: `${parameter} range`, onchoose: choose,
@@ -130,7 +128,7 @@ function numbers(state, { name, parameter, edges, least, most, all, now }) {
 function shards(state, { by_shard: { step, counts }, by_shard_now: { counts: now }, num_shards: total }) {
   const [from, to = from] = (state.shard ?? "").split("-").map(Number);
   const range = state.shard ? [Math.floor(from / step), Math.floor(to / step) + 1] : null;
-  const choose = (bars) => go({ ...filterable(state), shard: bars ? `${bars[0] * step}-${Math.min(bars[1] * step, total) - 1}` : null });
+  const choose = (bars) => go({ ...filterable(state), shard: `${bars[0] * step}-${Math.min(bars[1] * step, total) - 1}` });
   return h("section", {}, h("header", {}, h("h2", {}, "shard")),
     histogram({ all: counts, now, chosen: range, label: "Range of shards", name: "shard range", onchoose: choose,
       titles: counts.map((_, bar) => `shard ${number(bar * step)}${step > 1 ? ` to ${number(bar * step + step - 1)}` : ""}`) }),
@@ -154,7 +152,7 @@ function bar(counts, place, top, kind) {
 
 /**
  * Draw counts of all samples in grey and of those shown in colour.
- * `chosen` is [first, stop) in bins or null; `onchoose` gets such a pair, or null to choose none.
+ * `chosen` is [first, stop) in bins or null; `onchoose` gets such a pair.
  */
 function histogram({ all, now, label, name, titles, chosen, onchoose }) {
   const top = Math.max(...all, ...now, 1);
@@ -194,15 +192,12 @@ function histogram({ all, now, label, name, titles, chosen, onchoose }) {
     if (start === null) return;
     start = null;
     place.classList.remove("dragged");
-    // A click on the one bin that is chosen takes the choice back.
-    const again = chosen && range[0] === chosen[0] && range[1] === chosen[1];
-    onchoose(again ? null : range);
+    onchoose(range);
   });
   place.addEventListener("pointercancel", () => { start = null; range = chosen; place.classList.remove("dragged"); paint(); });
   place.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-    if (event.key === "Delete" || event.key === "Backspace") onchoose(null);
-    else if (event.key === "Enter" && range) onchoose(range);
+    if (event.key === "Enter" && range) onchoose(range);
     else if (step) range = moved(step, event.shiftKey);
     else return;
     event.preventDefault();

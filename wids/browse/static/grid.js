@@ -71,7 +71,7 @@ function turn(state, at, count, total) {
 
 function fill({ tiles, columns, look }, state) {
   if (look !== "grid" && tiles.length) {
-    found.replaceChildren(progress, look === "table" ? tableOf(tiles, columns, state) : readingOf(tiles, look, columns, state));
+    found.replaceChildren(progress, look === "table" ? tableOf(tiles, columns, state) : readingOf(tiles, columns, state));
     // Who sorts by the keyboard goes on at the head of the column.
     if (sorter && document.activeElement === document.body) found.querySelector(`[data-sort="${CSS.escape(sorter)}"]`)?.focus();
     sorter = null;

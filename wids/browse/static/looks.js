@@ -123,9 +123,8 @@ function playsFilm(item, tile) {
 
 /** Make the table of a page. */
 export function tableOf(tiles, columns, state) {
-  const captions = tiles.some((tile) => tile.caption);
-  const heads = [h("th", { scope: "col" }, h("span", { class: "hidden" }, "picture")), "sample", "key", ...columns.map((name) => sortable(name, state)), ...(captions ? ["text"] : [])];
-  return table("Samples", heads, tiles.map((tile) => tableRow(tile, columns, state, captions)), "scroll samples");
+  const heads = [h("th", { scope: "col" }, h("span", { class: "hidden" }, "picture")), "sample", "key", ...columns.map((name) => sortable(name, state))];
+  return table("Samples", heads, tiles.map((tile) => tableRow(tile, columns, state)), "scroll samples");
 }
 
 /** The head of a column that sorts by it: first ascending, then descending, then as stored. */
@@ -138,13 +137,12 @@ function sortable(name, state) {
       { class: "plain sort", "data-sort": name, title: now ? `Sorted, ${now}` : "Sort by this column" }));
 }
 
-function tableRow(tile, columns, state, captions) {
+function tableRow(tile, columns, state) {
   return h("tr", {},
     h("td", { class: "cell-picture" }, Number.isInteger(tile.picture) ? thumbnail(tile, tile.picture, 96) : null, markButton(tile.index)),
     h("td", { class: "figure" }, number(tile.index)),
-    h("td", {}, h("a", { class: "key", ...linkTo(tile, state) }, nameOf(tile))),
-    columns.map((name, n) => cell(name.includes(".") ? tile.values?.[n] : classOf(tile, tile.values?.[n]))),
-    captions ? h("td", { class: tile.error ? "problem" : "caption" }, tile.error ?? tile.caption ?? "") : null);
+    h("td", {}, h("a", { class: "key", ...linkTo(tile, state) }, nameOf(tile)), tile.error ? h("span", { class: "problem" }, ` ${tile.error}`) : null),
+    columns.map((name, n) => cell(name.includes(".") ? tile.values?.[n] : classOf(tile, tile.values?.[n]))));
 }
 
 /** The class with its name, where it is that of the tile. */
@@ -165,15 +163,13 @@ const shown = (value) => (typeof value === "number" ? number(value) : String(val
 const SEEN = new Set(["image", "video", "array"]); // kinds whose picture is more than a waveform
 
 /** Make the list of a page. */
-export function readingOf(tiles, look, columns, state) {
-  const pictures = look !== "text" && tiles.some(hasPicture);
-  return h("ul", { class: `reading ${look}${pictures ? " pictured" : ""}`, "aria-label": "Samples" },
+export function readingOf(tiles, columns, state) {
+  const pictures = tiles.some(hasPicture);
+  return h("ul", { class: pictures ? "reading pictured" : "reading", "aria-label": "Samples" },
     tiles.map((tile) => readingRow(tile, columns, state, pictures)));
 }
 
-function hasPicture(tile) {
-  return Number.isInteger(tile.picture) && SEEN.has(tile.kind);
-}
+const hasPicture = (tile) => Number.isInteger(tile.picture) && SEEN.has(tile.kind);
 
 function readingRow(tile, columns, state, pictures) {
   const to = linkTo(tile, state);
@@ -198,9 +194,8 @@ function words(tile, href) {
     const rest = tile.text.more ? h("p", { class: "muted" }, "This is the beginning. ", h("a", { href }, "Open the sample")) : null;
     return clamped(h("p", { class: "prose" }, tile.text.text), { rest });
   }
-  const alone = !tile.audio && !hasPicture(tile) && !tile.values;
-  const said = tile.values ? null : tile.caption ?? (alone ? tile.fields?.join("  ") : null);
-  return said ? h("p", { class: "muted" }, said) : null;
+  const isAlone = !tile.audio && !hasPicture(tile) && !tile.values?.some((value) => value !== null);
+  return isAlone && !tile.error ? h("p", { class: "muted" }, tile.caption ?? tile.fields.join("  ")) : null;
 }
 
 function valuesOf(tile, columns) {

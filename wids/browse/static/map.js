@@ -66,7 +66,7 @@ function controls(found, state, canvas, plane, ringed) {
     h("div", { class: "looks", role: "group", "aria-label": "What a drag does" }, modes),
     h("div", { class: "looks", role: "group", "aria-label": "Zoom" }, button("+", () => plane.zoom(1.4), { "aria-label": "Zoom in" }), button("−", () => plane.zoom(1 / 1.4), { "aria-label": "Zoom out" }), button("Fit", () => plane.reset())),
     select("Colour ", ["none", ...found.columns], found.colour ?? "none", "colour"),
-    singledLinks(state, found.field),
+    found.width > 2 ? singledLinks(state, found.field) : null,
     ringed.length && ringed.length <= MOST_MARKED ? button(`Mark the ${number(ringed.length)} ringed`, () => mark(ringed, true), { title: "Points of another class than those around them" }) : null,
     found.looks.vectors.length > 1 ? select("Field ", found.looks.vectors, found.field, "field") : null);
 }
@@ -204,7 +204,7 @@ export function singledOut(page, state, dataset) {
   if (document.activeElement !== box) box.value = asked.bound;
   return [h("div", { class: "progress singled-out" },
     h("h2", { class: "searched" }, kind === "near" ? "Near-duplicates by " : "Outliers by ", h("code", {}, field)),
-    h("label", {}, kind === "far" ? "The farthest" : about?.width === 2 ? "Closeness at least" : "Cosine at least", box),
+    h("label", {}, kind === "far" ? "The farthest" : "Cosine at least", box),
     copies?.length ? button(`Mark all but the first of each group: ${number(copies.length)}`, () => mark(copies, true)) : null,
     about?.num_found && !page.filtering ? saving(state) : null,
     h("a", { href: link({ ...now, look: "map", [kind]: state[kind] }) }, "On the map"),
@@ -217,10 +217,10 @@ function of(shown, all, noun) {
   return shown === all ? counted(all, noun) : `${number(shown)} of ${counted(all, noun)}`;
 }
 
-function comparedFacts({ kind, num_groups: groups, num_found: found, num_shown: shown, groups_shown: groupsShown, compared, num_wanted: wanted, neighbours, width, left_out: left }, dataset) {
+function comparedFacts({ kind, num_groups: groups, num_found: found, num_shown: shown, groups_shown: groupsShown, compared, num_wanted: wanted, neighbours, left_out: left }, dataset) {
   const measure = kind === "near"
     ? `${of(shown, found, "sample")} in ${of(groupsShown, groups, "group")}`
-    : `${of(shown, found, "sample")}, by the distance to the ${neighbours > 1 ? `${neighbours}th nearest` : "nearest"} other${width > 2 ? ", of vectors of length 1" : ""}`;
+    : `${of(shown, found, "sample")}, by the distance to the ${neighbours > 1 ? `${neighbours}th nearest` : "nearest"} other, of vectors of length 1`;
   const part = wanted < dataset.num_samples ? `, at even distances, of ${number(dataset.num_samples)}; the others are not searched` : "";
   return [measure, `${counted(compared, "sample")} compared${part}`, ...Object.entries(left).map(([why, count]) => `${counted(count, "sample")} ${why} left out`)].join(" · ");
 }

@@ -33,9 +33,7 @@ addEventListener("storage", (event) => {
   showAll();
 });
 
-export function isMarked(index) {
-  return marks.has(index);
-}
+export const isMarked = (index) => marks.has(index);
 
 /** Mark samples, or take their marks back. */
 export function mark(indexes, on) {

@@ -14,7 +14,7 @@ const ORDERS = {
 };
 
 let kept = { key: null, bar: null };
-let known = { usual: "grid", offered: ["grid", "list", "table"], vectors: [] }; // as the server says of the dataset
+let known = { usual: "grid", vectors: [] }; // as the server says of the dataset
 
 /** The toolbar for a state; the one that is there already, with what is being typed into it. */
 export function toolbar(state, dataset) {
@@ -84,14 +84,13 @@ function conditionForm(state, dataset) {
   return h("form", { class: "filter", onsubmit: send }, completed(where), completed(sort, "order"), button("Find", null, { type: "submit", disabled: none }), clear);
 }
 
-// The ways to look at samples: tiles of any size, a list, conversations, texts, sounds, a table.
+// The ways to look at samples: tiles of any size, a list, a table, counts, a map.
 
 const LOOKS = {
-  grid: ["Tiles", "Tiles of pictures"], list: ["List", "List of pictures, texts and values"], chat: ["Chat", "Conversations"], text: ["Text", "Texts to read"],
-  audio: ["Audio", "Sounds to listen to"], table: ["Table", "Table of columns"],
+  grid: ["Tiles", "Tiles of pictures"], list: ["List", "List of pictures, sounds, texts and values"], table: ["Table", "Table of columns"],
   count: ["Count", "Samples counted by a column"], map: ["Map", "Map of a field of vectors"],
 };
-const COUNTS = { s: 120, m: 60, l: 24, list: 24, chat: 24, text: 24, audio: 24, table: 60 }; // samples on a page
+const COUNTS = { s: 120, m: 60, l: 24, list: 24, table: 60 }; // samples on a page
 
 const SIZES = ["s", "m", "l"];
 
@@ -127,9 +126,8 @@ function showLooks(state) {
   sizes.hidden = now !== "grid";
   slider.value = SIZES.indexOf(state.size ?? "m");
   slider.setAttribute("aria-valuetext", { s: "small", l: "large" }[state.size] ?? "medium");
-  const offered = [...known.offered, now, "count", known.vectors.length ? "map" : ""];
   for (const each of looks.children) {
-    each.hidden = !offered.includes(each.dataset.look);
+    each.hidden = each.dataset.look === "map" && now !== "map" && !known.vectors.length;
     each.setAttribute("aria-pressed", String(each.dataset.look === now));
   }
 }

@@ -8,7 +8,7 @@ const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes
 const OWN = ["at", "i", "p", "compare", "view", "shards", "token"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[sml]$/, look: /^(grid|list|chat|text|audio|table|map|count)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
+const FORMS = { size: /^[sml]$/, look: /^(grid|list|table|map|count)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 
