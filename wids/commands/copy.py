@@ -54,11 +54,6 @@ def add_reshard(commands: Any) -> None:
         "--where", metavar="SQL", help="copy only samples that fulfil a condition, such as cls=3"
     )
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
-    parser.add_argument(
-        "--columns-as",
-        metavar="EXT",
-        help="write the columns of a joined table as one JSON field, such as .json",
-    )
     add_rules(parser)
     add_strict(parser)
     add_workers(parser)
@@ -126,7 +121,6 @@ def reshard(args: Arguments) -> int:
             maxcount=args.maxcount,
             maxsize=args.maxsize,
             rekey=args.rekey,
-            columns_as=args.columns_as,
             resume=args.resume,
             workers=args.workers,
             strict=args.strict,

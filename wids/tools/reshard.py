@@ -15,9 +15,7 @@ from wids.reading.shardlist import is_sharded
 from wids.tools.copying import Copier, plan_parts
 from wids.tools.newshards import NewShards, header_of, note_entry_keys
 from wids.tools.parts import begun_with
-from wids.views.plan import Add, Slot, Source, has_function, slots_of
-from wids.views.tables import TableRows
-from wids.views.viewable import View
+from wids.views.plan import has_function, slots_of
 from wids.writing.shardfile import ShardOptions, shard_options
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ def reshard(
     indexes: Sequence[int] | NDArray[np.int64],
     pattern: str | os.PathLike[str],
     *,
-    columns_as: str | None = None,
     maxcount: int = 100_000,
     maxsize: int = 3_000_000_000,
     rekey: bool = False,
@@ -69,8 +66,7 @@ def reshard(
     others. Warns of shards with higher numbers that an earlier run has left.
 
     A sample of a join gets the fields of both sides. Each column of a joined table becomes a field
-    of its own, as in the join, as text or JSON; `columns_as` puts them into one, but for bytes and
-    arrays.
+    of its own, as in the join, as text or JSON.
 
     Args:
         dataset: Dataset, view, join or concatenation with the samples. Only its `fields` are
@@ -78,7 +74,6 @@ def reshard(
         indexes: Global indexes of the samples, in their new order: a list, a range or an array;
             negative ones count from the end.
         pattern: Path of the new shards, with a `%d` for their number.
-        columns_as: Name of a field, such as ".json", for all columns of a joined table.
         maxcount: Most samples in a shard, `>= 1`.
         maxsize: Most bytes in a shard, `>= 1`; a shard with a single larger sample exceeds it.
         rekey: Replace the keys by numbers, `000000000` and so on; needed if samples of different
@@ -110,15 +105,13 @@ def reshard(
     pattern = os.fspath(pattern)
     lineage = getattr(dataset, "lineage", None)
     dataset, indexes = _stored(dataset, indexes, pattern)
-    if columns_as is not None:
-        dataset = _columns_together(dataset, columns_as)
     bounds = {"maxcount": maxcount, "maxsize": maxsize}
     with Copier(dataset, rekey=rekey) as copier:
         shards = NewShards(dataset, pattern, copier, options, **bounds)
         omissions = Omissions(strict=strict)
         note_entry_keys(dataset, omissions)
         parts = plan_parts(dataset, indexes, maxcount, maxsize, omissions, rekey=rekey)
-        how = {**bounds, "rekey": rekey, "columns_as": columns_as, **shard_options(**options)}
+        how = {**bounds, "rekey": rekey, **shard_options(**options)}
         rows, failures = shards.write(
             parts,
             begun_with(dataset, indexes, how),
@@ -156,51 +149,6 @@ def _stored(
         # Samples of one dataset are copied in one piece.
         return sources[0].leaf, slots_of(dataset)[0].rows.take(positions)
     return dataset, positions
-
-
-def _columns_together(samples: Any, field: str) -> Any:
-    """Return samples in which the columns of a joined table, except bytes, form one field.
-
-    Args:
-        samples: A join, or a view of one.
-        field: Name of the field, with a dot, such as ".json".
-
-    Raises:
-        ValueError: The name is none of a field of JSON, or there is no table, or more than one for
-            a sample.
-    """
-    if not (field.startswith(".") and field.lower().endswith(".json")):
-        raise ValueError(f"columns_as: expected a field of JSON, such as '.meta.json', got {field}")
-    slots = slots_of(samples)
-    counts = [_num_tables(slots, source) for source in slots[0].sources]
-    if not any(counts):
-        raise ValueError("columns_as: no table is joined, and fields of shards stay as they are")
-    if max(counts) > 1:
-        raise ValueError(
-            f"columns_as: {max(counts)} tables are joined, and one field would be in each; leave "
-            "it out, or write the samples with one table first"
-        )
-    together = {
-        id(source.leaf): source.leaf.together(field)
-        for slot in slots
-        for source in slot.sources
-        if isinstance(source.leaf, TableRows)
-    }
-    found = [
-        Slot(
-            [each._replace(leaf=together.get(id(each.leaf), each.leaf)) for each in slot.sources],
-            slot.rows,
-        )
-        for slot in slots
-    ]
-    return View(tuple(found), samples.facts)
-
-
-def _num_tables(slots: Sequence[Slot], source: Source) -> int:
-    """Return how many tables a sample of a source is made of at most."""
-    under = [step.slot for step in source.steps if isinstance(step, Add)]
-    counts = [max(_num_tables(slots, each) for each in slots[slot].sources) for slot in under]
-    return sum(counts) + isinstance(source.leaf, TableRows)
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

@@ -114,13 +114,6 @@ class Column:
             blocks += [piece.hashes(each, min(each + _HASHED_AT_ONCE, count)) for each in starts]
         return np.concatenate(blocks)
 
-    @property
-    def is_own_field(self) -> bool:
-        """Whether the values are bytes or arrays, which JSON does not hold."""
-        types, kind = load("pyarrow", "parquet").types, self.values.type
-        is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
-        return bool(is_bytes or types.is_fixed_size_binary(kind) or _is_tensor(kind))
-
     def arrow(self) -> Any:
         """Return the values as SQL takes them.
 
@@ -383,19 +376,6 @@ class Table:
             self._reopen = reopen
         return _again, (self._reopen, list(self.columns))
 
-    def with_record(self, name: str, names: Sequence[str]) -> Table:
-        """Return the table with one more column, of dicts with the values of other columns.
-
-        Args:
-            name: Name of the new column.
-            names: Names of the columns in it.
-        """
-        found = self.arrow()
-        found = found.append_column(name, found.select(names).to_struct_array())
-        reopen = partial(self.with_record, name, list(names))
-        whole = Table(found.column_names, found.select, self.origin, reopen=reopen)
-        return whole.only(found.column_names)
-
 
 def _again(reopen: Callable[[], Table], names: Sequence[str]) -> Table:
     """Return a table with the same columns in another process; unpickling calls this."""
@@ -467,21 +447,6 @@ class TableRows:
         wanted = self.fields if fields is None else {*fields}
         kept = {name: column for name, column in self.fields.items() if name in wanted}
         return TableRows(self.table, kept, self.key, pipeline)
-
-    def together(self, field: str) -> TableRows:
-        """Return the same rows with all columns except bytes and arrays in one field.
-
-        Args:
-            field: Its name; a value is a dict of the values of a row, by the names of the columns.
-        """
-        table = self.table
-        own = {n: name for n, name in self.fields.items() if table.columns[name].is_own_field}
-        names = [column for name, column in self.fields.items() if name not in own]
-        if field in own:
-            raise ValueError(f"columns_as: {field!r} is a column of bytes or arrays")
-        if names:
-            table, own = table.with_record(field, names), own | {field: field}
-        return TableRows(table, own, self.key, self._pipeline)
 
     # Samples.
 
