@@ -299,7 +299,8 @@ class Prefetch:
                 for (part, indexes), of_part in zip(expected, numbers, strict=True):
                     try:
                         shards = {
-                            number: self._wait_for_shard(opening[number]) for number in of_part
+                            number: self._wait_for_shard(opening[number])
+                            for number in dict.fromkeys(of_part)
                         }
                         located.append((part, self._located(part, indexes, shards)))
                     except Exception as error:  # noqa: BLE001 (raised where the batch is read)
