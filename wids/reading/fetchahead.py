@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import is_local
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["FetchAhead", "FetchProgress", "Window", "most_at_once"]
+__all__ = ["FetchAhead", "Window", "most_at_once"]
 
 _MOST_AT_ONCE = 2  # shards; the second uses the connections that the end of the first leaves free
 _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
@@ -50,18 +50,6 @@ _JOIN_SECONDS = 1.0
 # After this time the shards ahead are marked as used again. It must be far shorter than the time in
 # which the whole cache is evicted; each time costs a system call per shard.
 _TOUCH_SECONDS = 2.0
-
-
-class FetchProgress(Protocol):
-    """Protocol for the progress of fetching ahead."""
-
-    @property
-    def num_fetched(self) -> int:
-        """Number of shards fetched ahead so far."""
-
-    @property
-    def waited_seconds(self) -> float:
-        """Seconds that readers of this process have waited for shards, summed over threads."""
 
 
 class FetchAhead:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
-    from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fetchahead import FetchAhead
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.prefetch import Prefetch
@@ -393,7 +393,7 @@ class Planned:
                 if not isinstance(leaf, TableRows):
                     yield leaf, partial(_rows_in, slot, leaf)
 
-    def fetch_ahead(self, sampler: ChunkedSampler) -> FetchProgress:
+    def fetch_ahead(self, sampler: ChunkedSampler) -> Together:
         """Fetch the next shards of a sampler in the background; see `ShardListDataset`.
 
         Args:
@@ -445,7 +445,7 @@ class Planned:
 class Together:
     """Sum of the progress of several datasets, each of which fetches its own shards."""
 
-    def __init__(self, parts: Sequence[FetchProgress]) -> None:
+    def __init__(self, parts: Sequence[FetchAhead]) -> None:
         self._parts = list(parts)
 
     @property
