@@ -23,11 +23,7 @@ from wids.base.urls import (
 )
 from wids.caching.cachefolder import (
     JOINS_FOLDER,
-    KEPT_JOINS,
-    KEPT_PACKS,
-    KEPT_SPECS,
-    PACKS_FOLDER,
-    SPECS_FOLDER,
+    KEPT_FILES,
     Entry,
     check_folder,
     choose_folder,
@@ -452,11 +448,7 @@ class ShardCache:
             sweep(self.cache_dir, max_age_seconds=0)
         # A dataset parses its spec again if the kept one is gone. Other files stay: a user whose
         # cache is a data folder may have a folder of that name in it.
-        for folder, names in (
-            (SPECS_FOLDER, KEPT_SPECS),
-            (JOINS_FOLDER, KEPT_JOINS),
-            (PACKS_FOLDER, KEPT_PACKS),
-        ):
+        for folder, names in KEPT_FILES.items():
             for path in (self.cache_dir / folder).glob(names):
                 with suppress(OSError):  # removed by another
                     path.unlink()

@@ -21,9 +21,7 @@ from wids.fetching.partfile import state_path
 
 __all__ = [
     "JOINS_FOLDER",
-    "KEPT_JOINS",
-    "KEPT_PACKS",
-    "KEPT_SPECS",
+    "KEPT_FILES",
     "PACKS_FOLDER",
     "SPECS_FOLDER",
     "Entry",
@@ -37,11 +35,15 @@ __all__ = [
 ]
 
 SPECS_FOLDER = "specs"  # subfolder of the cache folder for large specs
-KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # matches the names of the files there
-JOINS_FOLDER = "joins"  # subfolder for files of the catalogue
-KEPT_JOINS = "[0-9a-f]" * 32 + ".*"
-PACKS_FOLDER = "packs"  # subfolder for the tables of remote packs
-KEPT_PACKS = "[0-9a-f]" * 32 + ".table"
+JOINS_FOLDER = "joins"  # for files of the catalogue
+PACKS_FOLDER = "packs"  # for the tables of remote packs
+_DIGEST = "[0-9a-f]" * 32
+# The names of the files there, as patterns.
+KEPT_FILES = {
+    SPECS_FOLDER: f"{_DIGEST}.columns",
+    JOINS_FOLDER: f"{_DIGEST}.*",
+    PACKS_FOLDER: f"{_DIGEST}.table",
+}
 _ENVIRONMENT = "WIDS_CACHE"
 _MAX_RECORD_NBYTES = 1 << 20
 _ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from wids.base.files import file_lock, parse_part_name, write_atomically
 from wids.base.hashing import hash_file
 from wids.base.system import lock_exclusively
-from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
+from wids.caching.cachefolder import JOINS_FOLDER, KEPT_FILES, Entry, open_cached
 from wids.fetching.partfile import (
     PIECE_NBYTES,
     STATE_SUFFIX,
@@ -127,7 +127,7 @@ def _kept_joins(folder: Path) -> list[CachedShard]:
     return [
         CachedShard(path, status.st_size, status.st_mtime, [path])
         for path, status in _files(joins)
-        if fnmatchcase(path.name, KEPT_JOINS)
+        if fnmatchcase(path.name, KEPT_FILES[JOINS_FOLDER])
     ]
 
 
