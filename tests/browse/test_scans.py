@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard
 from helpers.specimens import npy
 from helpers.waiting import WAIT_SECONDS
@@ -65,3 +67,18 @@ def test_work_that_fails_says_so_and_is_not_begun_again(reader: FieldReader) -> 
         with pytest.raises(ArithmeticError, match="no result"):
             scans.finished(".npy", work, patient=True)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("wrong", ["missing", "rules", "size"])
+def test_a_scan_of_all_shards_fetches_none(
+    wrong: str, tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """A shard is left out whose sidecar is missing, or is of other rules or of another file."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": b"1"}])
+    url = serve_shard(shard_server, path, sidecar=wrong != "missing")
+    nbytes = path.stat().st_size + (512 if wrong == "size" else 0)
+    rules = {"key_rule": "last_dot"} if wrong == "rules" else {}
+    row = {"url": url, "nsamples": 1, "filesize": nbytes}
+    with wids.ShardListDataset([row], remote="range", **rules) as dataset:
+        assert FieldReader(dataset).tar_index(0) is None
+    assert "/a.tar" not in [request.path for request in shard_server.requests]
