@@ -9,26 +9,26 @@ imports not counted; "cold" drops the pack, the spec and the shards to be read f
 A spawned worker unpickles the dataset and reads 1,000 samples, each from a shard of its own; its
 memory is what it has written (`Private_Dirty`), since pages of the pack are shared.
 
-Result, two rounds on 2 cores of AMD EPYC with much other work (load 15 to 30, so that the clock
-says up to ten times what the processor took); in brackets seconds of the processor:
+Result, one to three runs on 2 cores of AMD EPYC with much other work (the clock says up to ten
+times what the processor took); in brackets seconds of the processor; "sidecars" of an earlier day:
 
     | | pack, 100,000 | sidecars, 100,000 | pack, 1,000,000 |
     |---|--:|--:|--:|
-    | opened, cold | 0.03 to 0.04 s (0.02) | 0.03 s (0.01), first 0.24 | 0.4 to 0.7 s (0.13) |
-    | opened, warm | 0.02 to 0.04 s (0.02) | 0.02 to 0.03 s (0.01) | 0.4 to 0.7 s (0.13) |
-    | first sample, cold | 12 to 14 ms | 1 to 7 ms | 12 to 33 ms |
-    | a sample of another shard | 250 us | 270 to 290 us | 175 us |
-    | each shard opened once | 41 to 44 s | 47 to 62 s | |
-    | first key | 1 ms | 81 s | |
-    | a key after that | 370 to 550 us | 330 us | |
-    | memory of a spawned worker | 8.8 MiB | 11.0 MiB | 19.2 MiB |
-    | on the disk | 41 MB | 400 MB | 406 MB |
+    | opened, first | 0.75 to 1.7 s (0.27) | 0.24 s | 6.2 s (2.3) |
+    | opened, again | 0.004 to 0.02 s (0.004) | 0.02 to 0.03 s (0.01) | 0.06 to 0.09 s (0.02) |
+    | first sample | 0.18 to 0.25 s | 1 to 7 ms | 0.36 to 0.53 s |
+    | a sample of another shard | 290 to 380 us | 270 to 290 us | 170 to 230 us |
+    | first key | 0.47 s | 81 s | |
+    | a key after that | 400 us | 330 us | |
+    | memory of a spawned worker | 8.6 to 9.3 MiB | 11.0 MiB | 40 MiB |
+    | on the disk | 41 MB | 400 MB | 408 MB |
 
-Reason: to open a pack, digests and sums of its table are computed, 0.13 us a shard; the spec is
-mapped from its kept columns, and without these parsed once. A key is looked up in one block of 8
-kB, and then compared with the key in the index of its shard, which has to be opened: that is nearly
-all of the time of a key. Without a pack, the first key reads 100,000 sidecars. Of the memory of a
-worker, 3.4 MiB are the 1,000 open shards, and 16 bytes a shard the numbers of samples up to each.
+Reason: the spec is mapped from its kept columns, and without these parsed once. With the first
+sample the pack is opened: the digest of its table is computed, 60 bytes a shard, and modules are
+imported, most of the time here. With the first key the names of all shards are compared. A key is
+looked up in one block of 8 kB, and then compared with the key in the index of its shard, which has
+to be opened: that is nearly all of the time of a key. Without a pack, the first key reads 100,000
+sidecars. Of the memory of a worker, 3.4 MiB are the 1,000 open shards.
 """
 
 import argparse

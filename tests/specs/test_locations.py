@@ -55,13 +55,3 @@ def test_home_folders_expand(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_colon_does_not_make_a_url(location: str) -> None:
     """Only `scheme://`, `file:` and `pipe:` begin a URL."""
     assert scheme_of(location) == ""
-
-
-@given(
-    st.lists(st.text("ab01٣/", max_size=3))
-    | st.lists(st.integers(0, 2000).map("a-{:04d}/b.tar".format))
-)
-def test_names_are_sorted_by_the_numbers_in_them(names: list[str]) -> None:
-    """Names that differ in digits alone have the order that all names have."""
-    expected = sorted(names, key=locations.natural_order)
-    assert locations.naturally_sorted(names) == expected

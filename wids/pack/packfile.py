@@ -15,8 +15,6 @@ from wids.base.files import map_file, write_atomically
 from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import PACKS_FOLDER, check_folder, choose_folder
 from wids.errors import FetchError
-from wids.fetching.fetch import Fetcher
-from wids.fetching.responses import OneVersion, cut
 from wids.log import logger
 from wids.pack.packformat import (
     BLOCK,
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from wids.fetching.fetch import Fetcher
     from wids.pack.packformat import PackHeader
 
 __all__ = ["Pack", "open_pack"]
@@ -204,7 +203,7 @@ def open_pack(
     location = os.fspath(location)
     if is_local(location):
         return _open_local(local_path(location).absolute())
-    return _open_remote(location, choose_folder(cache_dir), fetcher or Fetcher())
+    return _open_remote(location, choose_folder(cache_dir), fetcher)
 
 
 def _open_local(path: Path) -> Pack:
@@ -231,12 +230,16 @@ def _open_local(path: Path) -> Pack:
     return Pack(name, header, table, lambda start, stop: view[start:stop], status)
 
 
-def _open_remote(url: str, cache_dir: Path, fetcher: Fetcher) -> Pack:
-    version = OneVersion()
+def _open_remote(url: str, cache_dir: Path, fetcher: Fetcher | None) -> Pack:
+    # Imported here, as most packs are local, and the imports take longer than to open one.
+    from wids.fetching.fetch import Fetcher
+    from wids.fetching.responses import OneVersion, cut
+
+    source, version = fetcher or Fetcher(), OneVersion()
 
     def read(start: int, stop: int) -> memoryview:
         pieces = cut(start, stop, _SEGMENT_NBYTES)
-        return memoryview(b"".join(fetcher.read_ranges(url, pieces, version=version)))
+        return memoryview(b"".join(source.read_ranges(url, pieces, version=version)))
 
     header = parse_header(bytes(read(0, HEADER_NBYTES)), url)
     if version.known.nbytes not in {None, header.nbytes}:

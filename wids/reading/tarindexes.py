@@ -395,11 +395,11 @@ class TarIndexes:
 
         cache, found = self.cache, self._packs.get(location)
         if found is None:
-            path = location
-            if is_local(location):
-                path = str(cache.starting_folder.path_of(location))
             try:
-                found = open_pack(path, cache_dir=cache.cache_dir, fetcher=cache.fetcher)
+                if is_local(location):
+                    found = open_pack(cache.starting_folder.path_of(location))
+                else:
+                    found = open_pack(location, cache_dir=cache.cache_dir, fetcher=cache.fetcher)
             except WidsError as error:
                 # Kept, since each shard would otherwise try again, and wait for a silent server. It
                 # is a new error, as the frames of the raised one would stay in memory.

@@ -23,7 +23,6 @@ __all__ = [
     "join_all",
     "name_of",
     "natural_order",
-    "naturally_sorted",
     "with_suffix",
 ]
 
@@ -40,7 +39,6 @@ _IN_URLS = ("?", "#")
 _SUFFIX = re.compile(r"\.(json|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
 _NUMBER = re.compile(r"([0-9]+)")
-_ANY_DIGIT = str.maketrans("0123456789", "0" * 10)
 _TELLING = re.compile(r"[^\W_]")  # a name needs a letter or digit: "*" and "{}" are none
 
 
@@ -102,18 +100,6 @@ class FoundShards:
                 f"{spec}: {'; '.join(found)}; make the spec again (`wids create {folder} -o "
                 f"{output}`), or open {folder}*.tar to read all shards without it"
             )
-
-
-def naturally_sorted(names: Iterable[str]) -> list[str]:
-    """Return names in natural order.
-
-    >>> naturally_sorted(["a-10.tar", "b.tar", "a-9.tar"])
-    ['a-9.tar', 'a-10.tar', 'b.tar']
-    """
-    names = list(names)
-    # Names that differ in digits alone have one order; to compute keys takes ten times as long.
-    alike = len({name.translate(_ANY_DIGIT) for name in names}) <= 1
-    return sorted(names, key=None if alike else natural_order)
 
 
 def is_shard_name(name: str) -> bool:

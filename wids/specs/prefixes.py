@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from bisect import bisect_left
 from collections import Counter
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, scheme_of
@@ -20,12 +18,11 @@ from wids.specs.locations import (
     FoundShards,
     is_shard_name,
     natural_order,
-    naturally_sorted,
 )
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import Listing
@@ -34,6 +31,8 @@ __all__ = ["is_listed", "list_shards"]
 
 _LISTABLE = {*OBJECT_SCHEMES, "hf"}
 _MOST_SHOWN = 5
+_STARS = re.compile(r"((?<![^/])\*\*/|\*+)")
+_REGEXES = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 
 
 def is_listed(location: str, *, alone: bool = True) -> bool:
@@ -122,30 +121,17 @@ def _matching(location: str, listing: Listing | None) -> list[dict[str, Any]]:
     if "*" not in location:
         return _of_folder(location, listing).entries
     pattern = location[len(_folder(location)) :].lstrip("/")
-    names = _shards(listing, _matches(pattern, sorted(listing.files)))
+    start = pattern.partition("*")[0]
+    parts = (_REGEXES.get(part) or re.escape(part) for part in _STARS.split(pattern))
+    regex = re.compile("".join(parts), re.DOTALL)
+    beginning = (name for name in listing.files if name.startswith(start))
+    names = _shards(listing, filter(regex.fullmatch, beginning))
     if not names:
         raise SpecError(
             f"{display_url(location)}: no shard matches among {len(listing.files)} files in "
             f"{display_url(listing.folder)}; ** stands for folders, too"
         )
     return [_entry(listing, name) for name in names]
-
-
-def _matches(pattern: str, names: Sequence[str]) -> Iterator[str]:
-    """Yield the sorted names that match a pattern."""
-    start = pattern.partition("*")[0]
-    regex = re.compile(
-        "".join(_REGEXES.get(part) or re.escape(part) for part in _STARS.split(pattern)), re.DOTALL
-    )
-    beginning = takewhile(
-        lambda name: name.startswith(start),
-        (names[row] for row in range(bisect_left(names, start), len(names))),
-    )
-    return filter(regex.fullmatch, beginning)
-
-
-_STARS = re.compile(r"((?<![^/])\*\*/|\*+)")
-_REGEXES = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 
 
 def _of_folder(location: str, listing: Listing) -> FoundShards:
@@ -195,7 +181,7 @@ def _shards(listing: Listing, names: Iterable[str]) -> list[str]:
     # Hidden files are metadata of macOS (`._a.tar`).
     shards = [name for name in names if is_shard_name(name) and name[name.rfind("/") + 1] != "."]
     folders = set(map(_folder_in, listing.files))
-    return naturally_sorted(name for name in shards if name not in folders)
+    return sorted((name for name in shards if name not in folders), key=natural_order)
 
 
 def _entry(listing: Listing, name: str) -> dict[str, Any]:
