@@ -184,7 +184,6 @@ def test_a_program_names_the_store_of_a_dataset(no_credentials: Path) -> None:
             ("s3://set/train/", "whole"),
             ("s3://set/train/", "range"),
             ("s3://set/train/*.tar", "range"),
-            ("s3://set/train/{0..1}.tar", "whole"),
             ("s3://set/train/set.json", "range"),
             (["s3://set/train/0.tar", "s3://set/train/1.tar"], "range"),
             (["s3://set/train/set.json"], "whole"),

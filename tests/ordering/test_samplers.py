@@ -50,19 +50,6 @@ class process_group:  # noqa: N801 (used like a function)
 # Rank and number of ranks. What code written for 0.1.11 relies on is in test_drop_in.py.
 
 
-def test_a_process_group_gives_rank_and_size():
-    """In a process group each rank has its contiguous range."""
-    with process_group(0, 2):
-        first = DistributedChunkedSampler(list(range(10000)), num_samples=5000, chunksize=1000)
-    with process_group(1, 2):
-        second = DistributedChunkedSampler(list(range(10000)), num_samples=5000, chunksize=1000)
-    assert first.ranges == [(0, 1000), (1000, 2000), (2000, 2500)]
-    assert second.ranges == [(2500, 3500), (3500, 4500), (4500, 5000)]
-    assert sorted(first) == list(range(2500))
-    assert sorted(second) == list(range(2500, 5000))
-    assert len(first) == 2500
-
-
 def test_arguments_win_over_the_process_group():
     """An explicit rank or number of ranks is preferred to the process group."""
     with process_group(3, 4):
@@ -95,15 +82,6 @@ def test_a_rank_of_a_launcher_without_a_group_is_said(name, monkeypatch):
     assert len(DistributedShardSampler(SHARDS, 1, 0)) == 101
     monkeypatch.setenv(name, "0")
     assert len(DistributedShardSampler(SHARDS)) == 101
-
-
-@pytest.mark.usefixtures("no_launcher")
-@pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
-def test_without_a_process_group_it_is_one_process(kind):
-    """Without group, launcher and arguments, all samples come."""
-    sampler = kind(SHARDS)
-    assert (sampler.rank, sampler.num_replicas, sampler.streams) == (0, 1, 1)
-    assert sorted(sampler) == list(range(101))
 
 
 @pytest.mark.usefixtures("no_launcher")
