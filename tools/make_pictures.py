@@ -5,8 +5,6 @@ Some crops have a wrong class and one shard has almost one class alone, so that 
 to find. Chromium, as for the tests of the page, takes the pictures.
 
     python tools/make_pictures.py
-
-The plot of docs/order.md is drawn by benchmarks/order_quality.py from what it measures.
 """
 
 import io
