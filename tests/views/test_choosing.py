@@ -273,38 +273,3 @@ def test_parts_without_shards_say_what_they_lack(dataset: Dataset, ask: Callable
     assert [both[0]["__key__"], both[-1]["__key__"], len(both[::2])] == ["a", KEYS[-1], 9]
     with pytest.raises(TypeError, match=r"a list is a part .* wids\.ShardWriter"):
         ask(both)
-
-
-FROM_WEBDATASET = {
-    "shuffle": r"a sampler shuffles: DataLoader\(dataset, sampler=wids\.Distr",
-    "decode": "dataset.with_options",
-    "to_tuple": r"dataset\.map",
-    "map_dict": r"dataset\.map",
-    "map_tuple": r"dataset\.map",
-    "batched": r"DataLoader\(dataset, batch_size=",
-    "repeat": "set_epoch",
-    "with_epoch": "set_epoch",
-    "with_length": r"len\(dataset\)",
-}
-
-
-@pytest.mark.parametrize("name", FROM_WEBDATASET)
-def test_methods_of_webdataset_name_what_takes_their_place(dataset: Dataset, name: str) -> None:
-    """A dataset or view lacks the methods of webdataset; the error names what programs use."""
-    for samples in (dataset, dataset[:3], dataset + dataset, wids.Mixture([dataset])):
-        kind = type(samples).__name__
-        with pytest.raises(AttributeError, match=f"'{kind}' object .*{FROM_WEBDATASET[name]}"):
-            getattr(samples, name)
-        assert not hasattr(samples, name)
-
-
-def test_a_subclass_may_have_methods_of_these_names(dataset: Dataset) -> None:
-    """A method or an attribute that a program's own class adds under such a name is used."""
-
-    class Own(wids.ShardListDataset):
-        def decode(self) -> str:
-            return "own"
-
-    own = Own(dataset.spec)
-    own.shuffle = True
-    assert (own.decode(), own.shuffle) == ("own", True)

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
 import numpy as np
 
@@ -101,44 +101,6 @@ Classes = Literal["same", "any"]
 
 # Purpose of a key, distinct from those of the orders.
 _TAKEN = 0x74616B65
-
-# Methods of webdataset's datasets, and what programs use here in place of them.
-_BY_EPOCHS = "each pass over a loader is an epoch; call sampler.set_epoch(epoch) before each"
-_BY_MAP = (
-    "use dataset.map(function): the function gets a sample, such as {'.jpg': image, '.cls': 3}"
-)
-_OF_WEBDATASET = {
-    "batched": "a loader makes the batches: DataLoader(dataset, batch_size=64)",
-    "decode": "samples are decoded as they are read; dataset.with_options(transformations='torch') "
-    "or 'numpy', 'PIL' or an ImageDecoder chooses how",
-    "map_dict": _BY_MAP,
-    "map_tuple": _BY_MAP,
-    "repeat": _BY_EPOCHS,
-    "shuffle": "a sampler shuffles: DataLoader(dataset, "
-    "sampler=wids.DistributedShardSampler(dataset))",
-    "to_tuple": f"{_BY_MAP}; dataset.rename({{'.image': '.jpg;.png'}}) chooses among fields",
-    "with_epoch": _BY_EPOCHS,
-    "with_length": "len(dataset) is exact",
-}
-
-
-class _Elsewhere:
-    """Attribute that is absent: the error tells what takes the place of the method.
-
-    It is a descriptor, because `__getattr__` makes Python find all other attributes more slowly.
-    """
-
-    def __init__(self, name: str, instead: str) -> None:
-        self._name = name
-        self._instead = instead
-
-    def __get__(self, instance: object, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"{owner.__name__!r} object has no attribute {self._name!r}, a method of webdataset; "
-            f"{self._instead}",
-            name=self._name,
-            obj=instance,
-        )
 
 
 class Viewable(_Sequence):
@@ -1089,10 +1051,6 @@ def _as_torch_dataset(kind: Any) -> Any:
 
 def _made_empty(kind: Any) -> Any:
     return kind.__new__(kind)
-
-
-for _name, _instead in _OF_WEBDATASET.items():  # no type checker sees them, which is right
-    setattr(Viewable, _name, _Elsewhere(_name, _instead))
 
 
 class ShardListDataset(ShardList, Viewable):
