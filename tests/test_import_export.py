@@ -97,12 +97,9 @@ class TestExport:
     def test_table_says_where_each_field_lies(self, pictures: Path, suffix: str):
         """Offset and size in the table locate the field in the shard."""
         main(["import", "pictures", "-o", "a/x-%03d.tar", "--maxcount", "3"])
-        values = ["--values", "cls", "--values", "json.path"]
-        assert main(["export", "a/x.json", f"t{suffix}", *values]) == 0
+        assert main(["export", "a/x.json", f"t{suffix}"]) == 0
         rows = read_table(Path(f"t{suffix}"))
         assert [row["key"] for row in rows] == ["ant/d", "cat/b", "cat/deep/c_x", "dog/a"]
-        assert [int(row["cls"]) for row in rows] == [0, 1, 1, 2]
-        assert rows[-1]["json.path"] == "dog/a.jpg"
         last = rows[-1]
         start, size = int(last[".jpg offset"]), int(last[".jpg size"])
         assert Path(last["shard"]).read_bytes()[start : start + size] == jpeg(0)
@@ -120,16 +117,15 @@ class TestExport:
         make_shard("in/c.tar", [{"__key__": "c", ".bin": "x", ".txt": ""}])
         table = tmp_path / f"t{suffix}"
         with wids.ShardListDataset(str(tmp_path / "in")) as dataset:
-            assert export_table(dataset, table, ["cls"], Omissions()) == 6
+            assert export_table(dataset, table, Omissions()) == 6
         found = read_table(table)
         assert [row["key"] for row in found] == ["0", "1", "2", "3", "4", "c"]
         assert [int(row[".txt size"]) for row in found] == [0, 1, 2, 3, 4, 0]
-        assert [int(row.get("cls") or 0) for row in found] == [0, 0, 0, 3, 0, 0]
         assert [bool(row.get(".bin size")) for row in found] == [False] * 5 + [True]
         if suffix != ".jsonl":  # JSON lines have no columns
             fields = [f"{name} {fact}" for name in (".bin", ".cls", ".txt") for fact in FACTS]
             places = ["index", "key", "shard", "shard_index"]
-            assert {*found[0]} == {*places, *fields, "cls"}
+            assert {*found[0]} == {*places, *fields}
 
 
 def read_table(path: Path) -> list[dict]:
@@ -201,10 +197,10 @@ def test_exporting_nothing_is_an_error(make_shard: MakeShard, monkeypatch, capsy
 
 
 @pytest.mark.filterwarnings("default::wids.WidsWarning")
-def test_values_are_columns_of_sql(
+def test_an_answer_of_sql_becomes_a_table(
     tmp_path: Path, make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A table takes values of SQL; what the catalogue lacks is listed, also in a view."""
+    """An answer becomes a table; what the catalogue lacks is listed, also of a view."""
     texts = ["cat", "a dog", None]
     rows = [
         {"__key__": f"k{n}", ".json": json.dumps({"tags": [n], "text": text}), ".txt": "x" * n}
@@ -213,36 +209,19 @@ def test_values_are_columns_of_sql(
     rows.append({"__key__": "k3", ".json": "{broken"})
     path = str(make_shard("a.tar", rows))
     wids.ShardListDataset([path])[[3, 0, 1, 2]].save(tmp_path / "view.json")
-    names = ["json.text", "json.tags", "length(txt)", "json"]
-    named = [option for name in names for option in ("--values", name)]
-    for suffix in ("jsonl", "csv"):
+    query = "select index, json.text as text, json.tags as tags from samples order by index"
+    for suffix in ("jsonl", "csv", "parquet"):
         out = str(tmp_path / f"t.{suffix}")
-        assert main(["export", str(tmp_path / "view.json"), out, *named]) == 0
+        assert main(["sql", str(tmp_path / "view.json"), query, "-o", out]) == 0
         said = capsys.readouterr().err  # of what is null, where the catalogue is built
         assert ("1 fields 'json' are null in it: 1 damaged" in said) == (suffix == "jsonl")
         lines = read_table(Path(out))
         given = [
             [json.loads(cell) if isinstance(cell, str) and cell[:1] == "[" else cell or None
-             for cell in (line.get(name) for name in names[:2])]
+             for cell in (line.get("text"), line.get("tags"))]
             for line in lines
         ]  # fmt: skip
         assert given == [[None, None], ["cat", [0]], ["a dog", [1]], [None, [2]]]
         assert [int(line["index"]) for line in lines] == [0, 1, 2, 3]
-    assert main(["export", path, str(tmp_path / "t.csv"), "--values", "json.other"]) == 1
-    assert "other" in capsys.readouterr().err
-
-
-def test_values_may_be_a_list_with_names(
-    tmp_path: Path, make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One `--values` takes several values, and names by `as`; each column is there once."""
-    path = str(make_shard("a.tar", [{"__key__": "k", ".cls": "3", ".json": '{"n": {"m": 1}}'}]))
-    out = str(tmp_path / "t.jsonl")
-    listed = ["--values", "key, cls, json.n.m, cls + 1 as next -- said", "--values", "cls"]
-    assert main(["export", path, out, *listed]) == 0
-    (row,) = read_table(Path(out))
-    places = {".cls offset", ".cls size", ".json offset", ".json size"}
-    added = row.keys() - places - {"index", "shard", "shard_index"}
-    assert {name: row[name] for name in added} == {"key": "k", "cls": 3, "json.n.m": 1, "next": 4}
-    assert main(["export", path, out, "--values", "cls as key"]) == 1
-    assert "two columns have the name 'key'" in capsys.readouterr().err
+    assert main(["sql", path, query, "-o", "t.txt"]) == 1
+    assert "t.txt: expected a table" in capsys.readouterr().err

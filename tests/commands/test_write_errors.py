@@ -25,7 +25,7 @@ sys.exit(main(sys.argv[1:]))
 COMMANDS = [
     (["import", "t.csv", "-o", "out/x-%d.tar"], "out/x-"),
     (["reshard", "x.tar", "-o", "out/x-%d.tar", "--workers", "1"], "out/x-0.tar"),
-    (["export", "x.tar", "out/t.csv", "--values", "txt"], "out/t.csv"),
+    (["sql", "x.tar", "select txt from samples", "-o", "out/t.csv"], "out/t.csv"),
 ]
 
 

@@ -144,7 +144,7 @@ def test_names_beside_a_remote_spec_are_found_by_all(
     reshard(dataset, np.arange(1), "out/x-%d.tar")
     assert json.loads(Path("out/x.json").read_text())["classes"] == ["cat", "dog"]
     omissions = Omissions()
-    export_table(dataset, tmp_path / "table.csv", [], omissions)
+    export_table(dataset, tmp_path / "table.csv", omissions)
     assert "names of classes" in str(omissions.lines())
 
 

@@ -24,7 +24,6 @@ __all__ = [
     "check_order",
     "check_query",
     "explained",
-    "names_of_values",
 ]
 
 MAX_LENGTH = 2000
@@ -115,19 +114,6 @@ def check_columns(text: str) -> Names:
     query = f"SELECT\n{text}\nFROM samples"
     parts, _ = _only_other("select_list", query, "SELECT cls FROM samples", text, "columns")
     return Names.of(_allowed_names(parts, "columns"))
-
-
-def names_of_values(text: str) -> list[str]:
-    """Return the name of each value in a list as after SELECT; "" for an expression without one.
-
-    Raises:
-        ValueError: It is no such list.
-
-    >>> names_of_values("cls, json.size.width, length(txt), txt as caption")
-    ['cls', 'json.size.width', '', 'caption']
-    """
-    items = _only_select(f"SELECT\n{text}\nFROM samples", text, "values")["select_list"]
-    return [item["alias"] or ".".join(item.get("column_names", ())) for item in items]
 
 
 def check_order(text: str) -> tuple[str, Names]:

@@ -374,8 +374,8 @@ def export(args: Arguments) -> int:
         from wids.tools.packing import write_pack
         from wids.views.opening import refuse_view
 
-        if args.values or args.strict:
-            raise ValueError(f"{args.output}: a pack takes no --values and --strict")
+        if args.strict:
+            raise ValueError(f"{args.output}: a pack takes no --strict")
         refuse_view(
             args.spec,
             "only specs of shards can be packed; write its samples as shards (wids reshard)",
@@ -390,7 +390,7 @@ def export(args: Arguments) -> int:
         return DONE
     omissions = Omissions(strict=args.strict)
     with wids.open(args.spec, transformations=[], **rules) as samples:
-        written = export_table(samples, Path(args.output), args.values, omissions)
+        written = export_table(samples, Path(args.output), omissions)
     note(f"{args.output}: {written} rows")
     list_omissions(omissions.lines())
     return DONE
@@ -403,7 +403,7 @@ def add_export(commands: Any) -> None:
         export,
         "write a table of the samples of a dataset, or a pack of its tar indexes",
         [
-            "wids export train.json train.parquet --values 'cls, json.caption as caption'",
+            "wids export train.json train.parquet",
             "wids export train.json train.wpack",
         ],
     )
@@ -413,13 +413,6 @@ def add_export(commands: Any) -> None:
         metavar="OUTPUT",
         help="a .csv, .jsonl or .parquet table; a .wpack for the tar indexes and keys of all "
         "shards in one file, which the spec names",
-    )
-    parser.add_argument(
-        "--values",
-        action="append",
-        default=[],
-        metavar="SQL",
-        help="add columns to a table, such as cls or 'json.caption, length(txt) as n'",
     )
     add_rules(parser)
     add_strict(parser)

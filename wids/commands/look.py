@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import wids
@@ -285,6 +286,7 @@ def add_sql(commands: Any) -> None:
         [
             "wids sql train.json 'select cls, count(*) from samples group by cls order by 2 desc'",
             "wids sql train.json \"select key from samples where json.lang = 'de'\" --csv",
+            "wids sql train.json 'select key, json.caption from samples' -o captions.parquet",
             "wids sql train.json 'describe samples'",
         ],
     )
@@ -293,15 +295,25 @@ def add_sql(commands: Any) -> None:
     form = parser.add_mutually_exclusive_group()
     add_json(form)
     form.add_argument("--csv", action="store_true", help="print CSV")
+    form.add_argument(
+        "-o", "--output", metavar="FILE", help="write it to a .csv, .jsonl or .parquet table"
+    )
     add_cache_dir(parser)
     add_rules(parser)
 
 
 def sql(args: Arguments) -> int:
-    """Print the answer to a query."""
+    """Print the answer to a query, or write it to a table."""
+    if args.output is not None:
+        from wids.tools.exporters import check_table_name, write_table
+
+        check_table_name(Path(args.output))
     with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
         found = samples.sql(args.query)
-    if args.json:
+    if args.output is not None:
+        write_table(Path(args.output), found.arrow())
+        note(f"{args.output}: {len(found)} rows")
+    elif args.json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found])
     elif args.csv:
         import csv  # imported here: it is rarely needed

@@ -1,4 +1,4 @@
-"""Export of a dataset as a table of its samples."""
+"""Tables in files: where the samples of a dataset lie, or the answer to a query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from wids.base.files import output_file, refuse_url
 from wids.base.optional import load
 from wids.catalogue.build import RESERVED, column_name
-from wids.catalogue.conditions import names_of_values
 from wids.catalogue.structures import quoted
 from wids.pack.packformat import PACK_SUFFIX
 from wids.reading.shardlist import is_sharded
@@ -18,18 +17,17 @@ from wids.views.joining import refuse_joined
 from wids.views.plan import joined_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from wids.base.omissions import Omissions
     from wids.views.viewable import Viewable
 
-__all__ = ["export_table"]
+__all__ = ["check_table_name", "export_table", "write_table"]
 
 _TABLES = (".csv", ".jsonl", ".parquet")
 
 
-def export_table(samples: Viewable, path: Path, values: Sequence[str], omissions: Omissions) -> int:
+def export_table(samples: Viewable, path: Path, omissions: Omissions) -> int:
     """Write one row per sample: index, key and shard, and offset and size of each field.
 
     The columns of joined tables are columns of it, too; of fields that a join adds of other shards
@@ -38,24 +36,17 @@ def export_table(samples: Viewable, path: Path, values: Sequence[str], omissions
     Args:
         samples: A dataset, a view or a join; their catalogue is asked.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
-        values: More columns, as SQL has them, such as "cls", "json.caption, length(txt) as n".
         omissions: Counts the top-level keys of the spec, and columns of bytes.
 
     Returns:
         Number of written rows.
 
     Raises:
-        ValueError: The name is none of a table, there are no samples, none of them has one of the
-            `values`, or two of these have one name.
+        ValueError: The name is none of a table, or there are no samples.
         WidsError: A shard cannot be read.
         ModuleNotFoundError: DuckDB or pyarrow is not installed.
     """
-    refuse_url(path)
-    if path.suffix.lower() not in _TABLES:
-        raise ValueError(
-            f"{path}: expected a table ({', '.join(_TABLES)}) or a pack ({PACK_SUFFIX}); for plain "
-            "files: wids map SPEC -o - | tar -xf - -C FOLDER"
-        )
+    check_table_name(path)
     if not len(samples):
         raise ValueError(f"{samples!r}: holds no samples, nothing was written")
     refuse_joined(path, samples)
@@ -80,17 +71,9 @@ def export_table(samples: Viewable, path: Path, values: Sequence[str], omissions
     stored = {*RESERVED, *places["sizes"]}
     of_tables = [name for name in schema.names if name not in stored]
     columns |= {f".{name}": quoted(name) for name in of_tables}
-    names = [*columns, *(name for text in values for name in _names_of_values(samples, text))]
-    selected = "\n, ".join([*columns.values(), *values])  # a text may end in a comment
-    found = samples.sql(f"select {selected}\nfrom samples order by index").arrow()
-    kept: dict[str, Any] = {}
-    for name, column in zip(names, found.columns, strict=True):
-        if not kept.setdefault(name, column).equals(column):
-            raise ValueError(
-                f"--values: two columns have the name {name!r}; another name is given by `as`, as "
-                "in: cls as label"
-            )
-    found = load("pyarrow", "parquet").table(kept)
+    selected = ", ".join(columns.values())
+    found = samples.sql(f"select {selected} from samples order by index").arrow()  # noqa: S608 (quoted names)
+    found = found.rename_columns(list(columns))
     odd = found.filter(load("pyarrow.compute", "parquet").match_substring(found["key"], "\ufffd"))
     if len(odd):
         omissions.add(
@@ -100,22 +83,21 @@ def export_table(samples: Viewable, path: Path, values: Sequence[str], omissions
         name = column_name(extension)
         if name not in {*of_tables, *places["sizes"]}:
             omissions.add(f"bytes of column {extension}", found["key"][0].as_py(), len(found))
-    _write_table(path, found)
+    write_table(path, found)
     return len(found)
 
 
-def _names_of_values(samples: Viewable, text: str) -> list[str]:
-    """Return the names of the columns for values that are asked for."""
-    named = names_of_values(text)
-    columns = samples.sql(f"select\n{text}\nfrom samples limit 0").columns
-    if named == [""] and len(columns) == 1:
-        return [text.strip()]
-    if len(named) < len(columns):  # of `*`
-        return columns
-    return [name or column for name, column in zip(named, columns, strict=True)]
+def check_table_name(path: Path) -> None:
+    """Raise ValueError unless a path of this machine has the suffix of a table."""
+    refuse_url(path)
+    if path.suffix.lower() not in _TABLES:
+        raise ValueError(
+            f"{path}: expected a table ({', '.join(_TABLES)}) or a pack ({PACK_SUFFIX}); for plain "
+            "files: wids map SPEC -o - | tar -xf - -C FOLDER"
+        )
 
 
-def _write_table(path: Path, table: Any) -> None:
+def write_table(path: Path, table: Any) -> None:
     """Write a table of Arrow as a whole or not at all: half a table looks like a whole one."""
     arrow, suffix = load("pyarrow", "parquet"), path.suffix.lower()
     with output_file(path) as stream:
