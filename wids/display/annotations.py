@@ -25,10 +25,10 @@ Kind = Literal["box", "polygon", "points", "mask"]
 _Entry = tuple[str, Any, Any]  # name, value, and the label or list of labels of what is in it
 
 MOST_SHAPES = 300
-_MOST_SEARCHED = 2_000_000  # values of a document
+_MOST_SEARCHED = 2_000_000  # numbers of all shapes of a document
 _MOST_LEVELS = 60
 _MOST_RUNS = 20_000  # of a mask
-_MOST_NUMBERS = 500_000  # of all shapes together
+_MOST_NUMBERS = 500_000  # of all shapes that are drawn
 _MOST_OF_ONE = 120_000  # numbers of a shape
 _MOST_SIDE = 65_535
 _MOST_LABEL = 200
@@ -89,7 +89,7 @@ class FoundShapes:
     Attributes:
         drawn: The first ones, at most 300, and fewer where they have many numbers.
         left_out: Number of others.
-        whole: Whether all of the document was searched.
+        whole: Whether the document was searched to its end.
     """
 
     drawn: tuple[Shape, ...]
@@ -103,22 +103,25 @@ class FoundShapes:
 
 
 def find_shapes(document: Any) -> FoundShapes:
-    """Find the shapes in the values of a document, which may be of any size.
+    """Find the shapes in the values of a document, which must not contain itself.
 
     >>> find_shapes({"boxes": [[1, 2, 30, 40]] * 400}).left_out
     100
     """
-    walk = _Walk()
     names = _categories_in(document)
     drawn: list[Shape] = []
-    room, left_out = _MOST_NUMBERS, 0
-    for shape in walk.shapes(document):
-        if len(drawn) < MOST_SHAPES and room > 0 and len(shape.values) <= _MOST_OF_ONE:
+    left_out = numbers = searched = 0
+    for shape in _shapes_in("", document, None, _MOST_LEVELS):
+        searched += len(shape.values)
+        if searched > _MOST_SEARCHED:
+            return FoundShapes(tuple(drawn), left_out, whole=False)
+        fits = numbers < _MOST_NUMBERS and len(shape.values) <= _MOST_OF_ONE
+        if fits and len(drawn) < MOST_SHAPES:
             drawn.append(_named(shape, names))
-            room -= len(shape.values)
+            numbers += len(shape.values)
         else:
             left_out += 1
-    return FoundShapes(tuple(drawn), left_out, walk.whole)
+    return FoundShapes(tuple(drawn), left_out, whole=True)
 
 
 def summarise_shapes(document: Any) -> dict[str, Any]:
@@ -160,43 +163,15 @@ class _Name(str):
     __slots__ = ()
 
 
-class _Walk:
-    """A search of a document for shapes, which ends after a bounded number of values."""
-
-    def __init__(self) -> None:
-        self._room = _MOST_SEARCHED
-        self.whole = True
-
-    def shapes(self, document: Any) -> Iterator[Shape]:
-        # No recursion: a document of CBOR may contain itself.
-        levels: list[Iterator[_Entry]] = [iter([("", document, None)])]
-        while levels:
-            entry = next(levels[-1], None)
-            if entry is None:
-                levels.pop()
-                continue
-            name, value, label = entry
-            found = _in_object(value, label) if isinstance(value, Mapping) else ()
-            found = _in_list(value, name, label) if isinstance(value, list) else found
-            self._room -= _cost(value, found)
-            if self._room < 0:
-                self.whole = False
-                return
-            if isinstance(found, Shape):
-                yield found
-            elif len(levels) < _MOST_LEVELS:
-                levels.append(iter(found))
-            else:
-                self.whole = False
-
-
-def _cost(value: Any, found: Any) -> int:
-    """Return the number of values that one step of the search has read."""
+def _shapes_in(name: str, value: Any, label: Any, levels: int) -> Iterator[Shape]:
+    """Yield the shapes in a value; those below so many levels are passed over."""
+    found = _in_object(value, label) if isinstance(value, Mapping) else ()
+    found = _in_list(value, name, label) if isinstance(value, list) else found
     if isinstance(found, Shape):
-        return len(found.values)
-    counts = value.get("counts") if isinstance(value, Mapping) else None
-    sized = isinstance(value, Mapping | list)
-    return 1 + (len(value) if sized else 0) + (len(counts) if isinstance(counts, str) else 0)
+        yield found
+    elif levels:
+        for entry in found:
+            yield from _shapes_in(*entry, levels - 1)
 
 
 def _in_list(values: list[Any], name: str, label: Any) -> Shape | Iterable[_Entry]:

@@ -243,12 +243,16 @@ def _view_document(suffix: str, data: Data) -> Summary:
     try:
         tree = safe_tree(document)
     except (TreeTooLargeError, RecursionError):
-        return {**_view_long_document(suffix, data), **summarise_shapes(document)}
+        # A document of CBOR may contain itself.
+        shapes = {} if suffix == ".cbor" else summarise_shapes(document)
+        return {**_view_long_document(suffix, data), **shapes}
     return {"tree": tree, **_conversation(suffix, data), **summarise_shapes(tree)}
 
 
 def _shapes_of_long(suffix: str, data: Data) -> Summary:
     """Return the shapes of a document too large for a tree; a huge one is not searched."""
+    if suffix == ".cbor":
+        return {}
     if len(data) <= MAX_SHAPES_NBYTES:
         # One at a time: the values may take thirty times the memory of the document.
         with PARSING, suppress(Exception):  # its text is shown, whatever is wrong with the rest
