@@ -1,7 +1,6 @@
 """Samples whose keys have dots, which the usual rule merges: told by their fields."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -123,21 +122,6 @@ def test_a_spec_repeats_what_was_found_when_it_was_made(
     for source in (spec, both, [plain, spec], json.loads(Path(spec).read_text())):
         with pytest.warns(wids.WidsWarning, match=rf"b\.tar: .*{LAST_DOT}.*in 1 of . shards"):
             wids.open(source)
-    assert LAST_DOT in run("info", spec)
     stated = ("create", usual, merged, "-o", spec, "--resume", "--key-rule")
     assert LAST_DOT not in run(*stated, "first_dot")
-    assert LAST_DOT not in run("info", spec)
     assert LAST_DOT not in Path(spec).read_text()
-
-
-@pytest.mark.filterwarnings("always")
-def test_info_looks_at_the_sidecars_of_later_shards(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A spec that another program wrote says nothing of merged samples."""
-    for name, case in (("a", ORDINARY["views"]), ("b", MERGED["letters"])):
-        TarIndex.from_tar(write(tmp_path / f"{name}.tar", case)).save(tmp_path / f"{name}.tar.widx")
-    shards = [{"url": "a.tar", "nsamples": 3}, {"url": "b.tar", "nsamples": 1}]
-    (tmp_path / "x.json").write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
-    assert main(["info", str(tmp_path / "x.json")]) == 0
-    assert re.search(rf"b\.tar: .*{LAST_DOT}", capsys.readouterr().err)

@@ -16,11 +16,10 @@ from helpers.serving import serve_shard
 import wids
 from wids.base.processes import run_each
 from wids.errors import ShardFormatError
-from wids.tools.copying import Copier, windows
 from wids.tools.mapping import map_samples
 from wids.tools.newshards import NewShards
 from wids.tools.parts import Part
-from wids.tools.reshard import reshard
+from wids.tools.reshard import Copier, reshard, windows
 from wids.writing.memberwriter import MemberWriter
 
 FOLDER_NAME = "folder/" * 20  # with a key, this fits ustar's prefix and name only

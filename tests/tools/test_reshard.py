@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 import wids
 from wids.cli import main
 from wids.tools import reshard as resharding
-from wids.tools.copying import plan_parts
 from wids.tools.parts import Part
-from wids.tools.reshard import reshard, shuffled
+from wids.tools.reshard import plan_parts, reshard, shuffled
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +18,10 @@ from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.reading.shardlist import ShardList
 from wids.reading.tarindexes import TarIndexes, UnusableIndexError
 from wids.specs.indexrules import rules_of
-from wids.specs.shardtable import DOUBTFUL_KEYS, UNKNOWN, ShardTable
+from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
 from wids.tar.grouping import DOTTED_KEYS
-from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tar.tarindex import TarIndex
 from wids.views.opening import is_saved_view
 from wids.views.plan import datasets_in
 from wids.views.storage import shard_counts
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from wids.base.shardref import ShardRef
+    from wids.tar.tarindex import TarIndex
     from wids.views.viewable import Viewable
 
 __all__ = [
@@ -49,7 +47,6 @@ __all__ = [
 
 _FIGURES = ("count", "nbytes", "smallest", "median", "largest")
 _MEASURES = ("count({})", "sum({})::BIGINT", "min({})", "median({})", "max({})")
-_MOST_SIDECARS = 1000  # that are looked at for merged samples, which takes some tenths of a second
 
 
 def dataset_facts(
@@ -80,7 +77,6 @@ def dataset_facts(
             return _view_facts(view, source)
     spec = load_spec(source, options=rules or None)
     if (spec.shards.nsamples != UNKNOWN).all():
-        _warn_of_merged(spec)
         return {**spec_facts(spec, source), "fields": _first_fields(spec, cache_dir)}
     with ShardList(spec, transformations=[], remote="range", cache_dir=cache_dir) as counted:
         spec = DatasetSpec(counted.shards, name=spec.name, base=spec.base, header=spec.header)
@@ -128,19 +124,6 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
             return _fields_of(shard)
     except (WidsError, OSError, UnusableIndexError):
         return None  # the other facts come from the spec; `wids check` reports the fault
-
-
-def _warn_of_merged(spec: DatasetSpec) -> None:
-    """Warn of merged samples in a local shard after the first one, if its sidecar tells of them."""
-    said_by_spec = spec.shards.extras.rows_with(f'"{DOUBTFUL_KEYS}":')
-    if "key_rule" in spec.header or said_by_spec:
-        return
-    for url in islice(spec.shards.urls, 1, _MOST_SIDECARS):
-        if is_local(url):
-            with suppress(WidsError, OSError):
-                if merged := TarIndex.load(f"{local_path(url)}{SIDECAR_SUFFIX}").merged:
-                    warn(f"{display_url(url)}: {merged}; {DOTTED_KEYS}")
-                    return
 
 
 def _fields_of(dataset: ShardList) -> list[str] | None:
