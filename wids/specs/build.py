@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     _SaveIndex = Callable[[TarIndex, dict[str, Any]], dict[str, Any]]
 
 __all__ = [
-    "KEPT_INDEX",
     "USUAL_DIGESTS",
     "Build",
     "ShardRecord",
@@ -64,7 +63,6 @@ __all__ = [
     "stored_file",
 ]
 
-KEPT_INDEX = "kept_index"  # in an entry: the sidecar that is needed until a pack is made
 USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
@@ -149,8 +147,7 @@ def index_shard(
         index_dir: Folder for the sidecar of a remote shard, of this machine or of a bucket; the
             location of the sidecar is then in the entry.
         kept_dir: Folder for the sidecar of a remote shard that gets none in `index_dir`, also of a
-            compressed one; its path is then in the entry as "kept_index". `wids create --pack`
-            makes the pack of these and removes them.
+            compressed one. `wids create --pack` makes the pack of these, and removes them.
         fetcher: Reads remote shards; by default a new one.
         width: Number of requests for headers of a remote shard at once.
 
@@ -276,24 +273,24 @@ def _save_index(
     kept_dir: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     """Save the sidecar of a remote shard, if it has a folder; return an entry that names it."""
-    key, chosen = "index", index_dir
     # The index of a compressed shard is that of its plain form, which is on no server.
     if index_dir is None or is_compressed_name(file_name(url)):
-        key, chosen = KEPT_INDEX, kept_dir
-    if chosen is None:
+        if kept_dir is not None:
+            Path(kept_dir).mkdir(parents=True, exist_ok=True)
+            index.save(index_path(url, kept_dir))
         return entry
-    path, folder = index_path(url, chosen), os.fspath(chosen)
+    path, folder = index_path(url, index_dir), os.fspath(index_dir)
     if is_local(folder):
         refuse_url(path)  # before folders of such a name are made
         path.parent.mkdir(parents=True, exist_ok=True)
         index.save(path)
-        return {**entry, key: str(path)}
+        return {**entry, "index": str(path)}
     location = f"{folder.rstrip('/')}/{path.name}"
     with NamedTemporaryFile(prefix="wids-", suffix=SIDECAR_SUFFIX) as file:
         file.write(index.image())
         file.flush()
         fetcher.put(location, Path(file.name))
-    return {**entry, key: location}
+    return {**entry, "index": location}
 
 
 def index_path(url: str, index_dir: str | os.PathLike[str]) -> Path:
@@ -380,12 +377,10 @@ def build_spec(
             remove_parts(beside)
 
     def entry_of(record: ShardRecord) -> dict[str, Any]:
-        sidecars = {
-            key: name_in_spec(os.path.abspath(place), folder)  # noqa: PTH100
-            for key, place in record.entry.items()
-            if key in {"index", KEPT_INDEX} and is_local(place)
-        }
-        return {**record.entry, "url": name_of[record.url], **sidecars}
+        entry = {**record.entry, "url": name_of[record.url]}
+        if "index" in entry and is_local(entry["index"]):
+            entry["index"] = name_in_spec(os.path.abspath(entry["index"]), folder)  # noqa: PTH100
+        return entry
 
     def done(shard: str, outcome: ShardRecord | Exception) -> None:
         if isinstance(outcome, ShardRecord):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import write_output
-from wids.base.shardref import ShardRef
 from wids.base.urls import (
     display_url,
     file_name,
@@ -23,7 +22,7 @@ from wids.base.urls import (
 from wids.catalogue.files import publish
 from wids.errors import SpecError
 from wids.pack.packformat import PACK_SUFFIX, is_pack_name
-from wids.specs.build import KEPT_INDEX, USUAL_DIGESTS, build_spec, default_name
+from wids.specs.build import USUAL_DIGESTS, build_spec, default_name
 from wids.specs.indexrules import rules_of, unusual_rules
 from wids.specs.journal import Journal
 from wids.specs.locations import SHARD_SUFFIXES
@@ -37,7 +36,7 @@ from wids.views.opening import refuse_view
 from wids.views.viewable import ShardListDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from wids.specs.build import Build
     from wids.tools.packing import Packed
@@ -136,7 +135,7 @@ def create_spec(
     old = {} if output is None else _old_document(output, resume=resume)
     known = {}
     if resume and output is not None:
-        known = _known(old, output, journal, given, digests, index_dir, packs=pack is not None)
+        known = _known(old, output, journal, given, digests, index_dir)
     else:
         journal.remove()
     for url, entry in listed.items():  # a store has said which shards were replaced since
@@ -180,15 +179,18 @@ def create_spec(
         if pack is not None:  # before the spec that names it
             # Each entry of the earlier spec names its row in the earlier pack.
             again = resume and old.get("pack") == pack_name
-            spec, packed = _packed(
-                spec,
-                output,
+            packed = write_pack(
+                DatasetSpec.parse(spec.to_json(), str(output)),  # with locations resolved
                 pack,
-                keep_index=index_dir is not None,
                 workers=workers,
                 cache_dir=cache_dir,
                 earlier=DatasetSpec.parse(old, str(output)).shards if again else (),
+                kept_dir=journal.sidecars,
             )
+            if index_dir is None:  # the sidecars of a run that had --index are in the pack now
+                rows = [dict(shard) for shard in spec.shards]
+                rows = [{key: row[key] for key in row if key != "index"} for row in rows]
+                spec = DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
         lost = sorted(old.keys() - spec.header.keys() - _MADE)
         if lost:  # such as class names
             write_output(output.with_name(f"{output.name}.bak"), output.read_bytes())
@@ -265,8 +267,6 @@ def _known(
     given: Mapping[str, Any],
     digests: Collection[str] | None,
     index_dir: str | os.PathLike[str] | None,
-    *,
-    packs: bool,
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
     rules, folder = rules_of(given), output.parent
@@ -297,8 +297,6 @@ def _known(
     # A run that was killed left notes, and no spec.
     for entry in journal.entries().values():
         since = entry.pop("indexed_since", 0)
-        if not packs:
-            entry.pop(KEPT_INDEX, None)
         if entry.pop(_RULES, {}) == unusual_rules(rules) and serves(entry, since):
             known[entry["url"]] = entry
     return known
@@ -311,43 +309,6 @@ def _says_all(entry: dict[str, Any], digests: Collection[str] | None) -> bool:
     if digests is None:
         digests = USUAL_DIGESTS if is_local(entry["url"]) else ()
     return shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, "")).keys() <= entry.keys()
-
-
-def _packed(
-    spec: DatasetSpec,
-    output: Path,
-    pack: str,
-    *,
-    keep_index: bool,
-    **options: Any,
-) -> tuple[DatasetSpec, Packed]:
-    """Pack a spec whose locations are as they will be written to the output.
-
-    Args:
-        spec: The spec.
-        output: Where it will be written.
-        pack: Path of the pack.
-        keep_index: Whether the spec goes on naming sidecars.
-        options: As for `write_pack`.
-
-    Returns:
-        The spec without the places of the sidecars that were kept for the pack; and the pack.
-    """
-    rows = [dict(shard) for shard in spec.shards]
-    kept = [row.pop(KEPT_INDEX, None) for row in rows]
-    parsed = DatasetSpec.parse(_with_rows(spec, rows).to_json(), str(output))
-    refs = [
-        ShardRef.of(shard, **({} if name is None else {"index": str(output.parent / name)}))
-        for shard, name in zip(parsed.shards, kept, strict=True)
-    ]
-    packed = write_pack(_with_rows(parsed, refs), pack, **options)
-    if not keep_index:  # those of a run that had --index
-        rows = [{key: value for key, value in row.items() if key != "index"} for row in rows]
-    return _with_rows(spec, rows), packed
-
-
-def _with_rows(spec: DatasetSpec, rows: Iterable[Mapping[str, Any]]) -> DatasetSpec:
-    return DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
 
 
 def _old_document(output: Path, *, resume: bool) -> dict[str, Any]:

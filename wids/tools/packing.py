@@ -25,6 +25,7 @@ from wids.pack.packformat import rule_bits
 from wids.pack.packwriter import PackWriter
 from wids.reading.orderedmap import OrderedMap
 from wids.reading.tarindexes import TarIndexes
+from wids.specs.build import index_path
 from wids.specs.indexrules import rules_of
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import UNKNOWN
@@ -69,6 +70,7 @@ def write_pack(
     cache_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     earlier: Sequence[ShardRef] = (),
+    kept_dir: Path | None = None,
 ) -> Packed:
     """Write the pack of all shards of a spec.
 
@@ -83,6 +85,7 @@ def write_pack(
         earlier: Shards of an earlier spec, from whose pack the tar indexes of remote shards are
             taken over, without a request, where the spec names no other index and says the same
             size and number of samples.
+        kept_dir: Folder with the sidecars of some remote shards, as `index_shard` keeps them.
 
     Raises:
         WidsError: A shard cannot be read, or is not what the spec promises; or it was changed
@@ -95,7 +98,7 @@ def write_pack(
     out = OutputFile(path)
     try:
         rules = rules_of(spec.header)
-        job = _Job(spec, cache, rules, TarIndexes(cache, rules), earlier)
+        job = _Job(spec, cache, rules, TarIndexes(cache, rules), earlier, kept_dir)
         with named_write_errors(path):
             writer = PackWriter(out.stream, rule_bits(rules))
             num_samples, num_without, versions = job.add_all(writer, workers)
@@ -143,6 +146,7 @@ class _Job:
         rules: How members are grouped into samples.
         indexes: Reads the packs of the earlier shards.
         earlier: Shards of an earlier spec, whose packs may have indexes of remote shards.
+        kept_dir: As for `write_pack`.
         nbytes_read: Number of bytes of each time that a server was read for an index.
     """
 
@@ -151,6 +155,7 @@ class _Job:
     rules: IndexRules
     indexes: TarIndexes
     earlier: Sequence[ShardRef]
+    kept_dir: Path | None
     nbytes_read: list[int] = field(default_factory=list)  # appended to by several threads
 
     @cached_property
@@ -203,7 +208,7 @@ class _Job:
         return _Row(index.image(), hashes, hash_key(name), nbytes, version)
 
     def _stated_index(self, location: str) -> TarIndex | None:
-        """Return the tar index at the location that the spec states; None if it cannot be used."""
+        """Return the tar index in a sidecar; None if there is none that can be used."""
         try:
             if is_local(location):
                 index = TarIndex.load(local_path(location))
@@ -224,10 +229,12 @@ class _Job:
                 return self._index_of_whole(ref.url)
             path = self.cache.get(ref)
             sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
-            kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
-            return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
-        if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
-            return stated
+            beside = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
+            return beside or TarIndex.from_tar(path, **self.rules, quiet=True)
+        kept = None if self.kept_dir is None else str(index_path(ref.url, self.kept_dir))
+        for place in filter(None, (ref.index, kept)):
+            if (stated := self._stated_index(place)) is not None:
+                return stated
         row = self._earlier_rows.get(ref.url)
         if row is not None and (pack := self.earlier[row].pack) is not None:
             taken = self.indexes.packed(ShardRef.of(ref, pack=pack))
