@@ -2,6 +2,7 @@
 
 import io
 import os
+import pickle
 import random
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
@@ -225,6 +226,16 @@ def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Pa
         reshard(dataset, np.arange(5), tmp_path / "new-%d.tar", workers=1)
     with tarfile.open(tmp_path / "new-0.tar") as tar:
         assert sum(name.endswith(".more") for name in tar.getnames()) == 5
+
+
+def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
+    """A pickled writer writes the same shards."""
+    write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
+    part = Part(0, 0, np.array([3, 1]))
+    dataset = wids.ShardListDataset([str(tmp_path / "old-0.tar")])
+    with dataset, Copier(dataset, rekey=False) as copier:
+        writer = NewShards(dataset, f"{tmp_path}/a-%d.tar", copier, {})
+        assert writer(part) == pickle.loads(pickle.dumps(writer))(part)
 
 
 class CountingCalls:

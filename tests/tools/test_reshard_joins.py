@@ -103,6 +103,20 @@ def test_columns_become_one_field(joined: View) -> None:
     assert new[3][".meta.json"] == {"width": None, "caption": "grün k3", "box": [3, 4]}
 
 
+def test_an_interrupted_run_continues(joined: View) -> None:
+    """With `resume`, shards that are complete are kept, and the rest is written."""
+    Path("out/n-1.tar").mkdir(parents=True)  # cannot be written
+    call = {"maxcount": 3, "workers": 1}
+    done = wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", **call)
+    assert list(done.failures) == ["out/n-1.tar"]
+    first = Path("out/n-0.tar").stat().st_mtime_ns
+    Path("out/n-1.tar").rmdir()
+    again = wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", resume=True, **call)
+    whole = wids.reshard(joined, np.arange(COUNT), "whole/n-%d.tar", **call)
+    assert again.entries == whole.entries
+    assert Path("out/n-0.tar").stat().st_mtime_ns == first
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
