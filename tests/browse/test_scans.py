@@ -41,7 +41,7 @@ def test_a_scan_that_ends_while_it_is_asked_for_is_not_made_again(
 
     def runs_until_asked(scan: Scan[int]) -> bool:
         goes_on.set()
-        scan.join(WAIT_SECONDS)
+        scan.wait(WAIT_SECONDS)
         return False
 
     monkeypatch.setattr(Scan, "running", property(runs_until_asked))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import threading
-import time
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,12 @@ import numpy as np
 
 from wids.base.system import memory_size
 from wids.browse.keptbytes import KeptBytes
-from wids.browse.scans import NotReadyError
+from wids.browse.scans import Background, NotReadyError
 from wids.browse.workerprocess import ProcessEndedError, WorkerProcess
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
@@ -34,7 +33,6 @@ __all__ = ["INSTALL", "AskLimits", "CatalogueClient", "CatalogueError"]
 INSTALL = "pip install 'wids[sql]'"
 _MODULE = "wids.browse.sqlworker"
 _SOON_SECONDS = 0.3  # wait of a request for a build that may be finished at once
-_ABANDONED_SECONDS = 60.0  # a build goes on as long as somebody asks
 _OPEN_SECONDS = 600.0  # longest wait for the files of the catalogue, which may be many
 _KEPT_NBYTES = 256 << 20  # of the indexes in answers, beside some of what else is in each
 _ANSWER_NBYTES = 4 << 20
@@ -83,17 +81,14 @@ class CatalogueClient:
         self.limits = limits or AskLimits()
         self._asker = WorkerProcess(_MODULE, [str(self.limits.nbytes)])
         self._builder: WorkerProcess | None = None
-        self._thread: threading.Thread | None = None
+        self._building: Background[bool] | None = None
         self._lock = threading.Lock()  # of what is built
         self._turn = threading.Lock()  # of the process that answers
-        self._asked_at = time.monotonic()
-        self._is_closed = False
         self._forget()
 
     def _forget(self) -> None:
         self._headers: set[str] = set()  # columns of headers that are built
         self._is_built = False
-        self._failed = ""
         self._told: dict[str, Any] = {}
         self._left_out: list[list[int]] = []
         self._num_fetched = len(self._reader.fetched_whole)
@@ -112,14 +107,13 @@ class CatalogueClient:
 
     def close(self) -> None:
         """End the processes."""
-        self._is_closed = True
         self._asker.close()
         if self._builder is not None:
             self._builder.close()
 
     def progress(self) -> dict[str, Any]:
         """Return how far the build is, and what it left out, as JSON."""
-        told, running = self._told, self._thread is not None and self._thread.is_alive()
+        told, building = self._told, self._building
         left_out = sum(map(len, told.get("left_out", ())))
         return {
             "shards_done": told.get("done", 0),
@@ -127,7 +121,7 @@ class CatalogueClient:
             "skipped": left_out,
             "without_sidecar": told.get("far", 0),
             "messages": told.get("messages", []),
-            "finished": self._is_built and not running,
+            "finished": self._is_built and not (building is not None and building.running),
         }
 
     def ask(
@@ -150,7 +144,6 @@ class CatalogueClient:
         """
         if not self.is_installed:
             raise ValueError(f"conditions, facets, counts and sorting need DuckDB: {INSTALL}")
-        self._asked_at = time.monotonic()
         self._ensure_built()
         joined = self._reader.joined
         if joined is not None and rows is not None:
@@ -215,53 +208,48 @@ class CatalogueClient:
             if len(self._reader.fetched_whole) != self._num_fetched:
                 self._forget()  # shards were left out that are here now
                 self._asker.end()
-            running = self._thread is not None and self._thread.is_alive()
-            missing = {*headers} - self._headers
-            if not running and (not self._is_built or missing) and not self._failed:
+            if self._is_built and self._headers.issuperset(headers):
+                return
+            if self._building is None or self._building.is_abandoned:
                 self._told = {}
-                self._builder = WorkerProcess(_MODULE, ["0"])
-                self._thread = threading.Thread(
-                    target=self._build,
-                    args=(self._builder, sorted({*headers, *self._headers})),
-                    name="wids-catalogue",
-                    daemon=True,
-                )
-                self._thread.start()
-            thread = self._thread
-        if not self._is_built or missing:
-            if thread is not None:
-                thread.join(_SOON_SECONDS)
-            if self._failed:
-                failed, self._failed = self._failed, ""
-                raise CatalogueError(failed)
-            if not self._is_built:
-                raise NotReadyError("catalogue", self.progress())
+                self._building = Background(self._build(sorted({*headers, *self._headers})))
+            building = self._building
+        try:
+            building.wait(_SOON_SECONDS)
+        except Exception:
+            with self._lock:
+                if self._building is building:
+                    self._building = None  # the next question tries again
+            raise
+        if not self._is_built:
+            raise NotReadyError("catalogue", self.progress())
 
-    def _build(self, builder: WorkerProcess, headers: list[str]) -> None:
+    def _build(self, headers: list[str]) -> Generator[None, None, bool]:
+        builder = self._builder = WorkerProcess(_MODULE, ["0"])
         try:
             failing = self._reader.failing()
             told = self._open(builder, {"call": "build", "headers": headers, "failing": failing})
-            while not ({"finished", "failed"} & told.keys() or self._is_abandoned()):
+            while not {"finished", "failed"} & told.keys():
                 self._told = told
+                yield
                 told, _ = builder.receive()
-            if "failed" in told:
-                self._failed = f"the catalogue cannot be built: {told['failed']}"
-            if told.get("finished"):
-                with self._lock:
-                    left_out = self._told.get("left_out", [])
-                    if left_out != self._left_out:
-                        self._asker.end()
-                    self._left_out, self._is_built = left_out, True
-                    self._headers |= set(headers)
-                    self._answers = KeptBytes(_KEPT_NBYTES)
         # Pickling raises AttributeError and TypeError for functions within functions and the like.
         except (
             *(ProcessEndedError, RuntimeError),
             *(pickle.PickleError, AttributeError, TypeError),
         ) as error:
-            self._failed = f"the catalogue was not built, as its process ended: {error}"
+            raise CatalogueError(
+                f"the catalogue was not built, as its process ended: {error}"
+            ) from None
         finally:
             builder.close()
-
-    def _is_abandoned(self) -> bool:
-        return self._is_closed or time.monotonic() > self._asked_at + _ABANDONED_SECONDS
+        if "failed" in told:
+            raise CatalogueError(f"the catalogue cannot be built: {told['failed']}")
+        with self._lock:
+            left_out = self._told.get("left_out", [])
+            if left_out != self._left_out:
+                self._asker.end()
+            self._left_out, self._is_built, self._building = left_out, True, None
+            self._headers |= set(headers)
+            self._answers = KeptBytes(_KEPT_NBYTES)
+        return True

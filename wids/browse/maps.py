@@ -165,7 +165,7 @@ def map_of(scans: Scans, catalogue: CatalogueClient, field: str, colour: str) ->
         colours, _ = catalogue.ask("colours", plane.indexes, column=colour)
     left_out = scan.vectors.left_out
     return {
-        **scan.progress(),
+        **scan.progress,
         "columns": columns,
         "colours": colours,
         "width": plane.width,

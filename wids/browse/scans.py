@@ -1,4 +1,4 @@
-"""Background scans over all shards, with progress: vectors are read, and then worked on."""
+"""Work in the background, and scans over all shards: vectors are read, and then worked on."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from wids.ordering.permute import Integers
 if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader
 
-__all__ = ["NotReadyError", "Scan", "Scans"]
+__all__ = ["Background", "NotReadyError", "Scan", "Scans"]
 
 Result = TypeVar("Result")
 # Gets the indexes and vectors that were read, yields after each step, and returns the result.
 Work = Callable[[Integers, np.ndarray], Generator[None, None, Result]]
 
-# A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
+# Work is abandoned if no page asks for its result, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 16
 _SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
@@ -48,8 +48,72 @@ class NotReadyError(Exception):
         self.progress = {**progress, "what": what, "finished": False}
 
 
-class Scan(Generic[Result]):
-    """Thread that reads the vectors of a field in all shards, and then works on them.
+class Background(Generic[Result]):
+    """Thread that takes the steps of some work as long as somebody asks for its result.
+
+    Args:
+        steps: The work; what it yields after each step is ignored.
+
+    >>> def added():
+    ...     yield
+    ...     return 3
+    >>> Background(added()).wait(60)
+    3
+    """
+
+    def __init__(self, steps: Generator[Any, None, Result]) -> None:
+        self._steps = steps
+        self._result: Result | None = None
+        self._error: Exception | None = None
+        self._asked_at = time.monotonic()
+        self._stopped = threading.Event()
+        # A daemon thread, because a shard on a slow disk must not keep the process alive.
+        self._thread = threading.Thread(target=self._run, name="wids-background", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it ended without a result, as nobody asked for it any more."""
+        # In this order: a thread that ends in between has told before how.
+        return not (self.running or self._result is not None or self._error)
+
+    def stop(self) -> None:
+        """Stop before the next step."""
+        self._stopped.set()
+
+    def wait(self, seconds: float) -> Result | None:
+        """Return the result, or None if there is none within so many seconds.
+
+        Raises:
+            Exception: Whatever the work raised.
+        """
+        self._asked_at = time.monotonic()
+        self._thread.join(seconds)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                if time.monotonic() > self._asked_at + _ABANDONED_SECONDS:
+                    break
+                next(self._steps)
+        except StopIteration as end:
+            self._result = end.value
+        except Exception as error:  # noqa: BLE001 (raised where the result is asked for)
+            self._error = error
+        finally:
+            self._steps.close()
+
+
+class Scan(Background[Result]):
+    """Reading of the vectors of a field in all shards, and work on them.
 
     Args:
         reader: The dataset.
@@ -59,89 +123,45 @@ class Scan(Generic[Result]):
 
     Attributes:
         vectors: Reads the vectors.
-        total: Number of shards and of steps.
-        done: Number of these that are done.
-        skipped: Number of shards that were left out or unreadable.
-        without_sidecar: Number of skipped shards that would have to be downloaded.
-        messages: Errors of unreadable shards.
-        result: What the work returned; None before.
-        error: What it raised; None for nothing.
+        progress: Shards and steps done, of how many; shards that were left out, of these the ones
+            that would have to be downloaded; errors of unreadable ones. As JSON.
     """
 
-    def __init__(
-        self,
-        reader: FieldReader,
-        field: str,
-        work: Work[Result],
-        steps: int,
-    ) -> None:
+    def __init__(self, reader: FieldReader, field: str, work: Work[Result], steps: int) -> None:
         self.vectors = VectorReader(reader, field)
-        self.total = reader.num_shards + steps
-        self.done = 0
-        self.skipped = 0
-        self.without_sidecar = 0
-        self.messages: list[str] = []
-        self.result: Result | None = None
-        self.error: Exception | None = None
-        self._work = work
-        self._num_shards = reader.num_shards
-        self._asked_at = time.monotonic()
-        self._stopped = threading.Event()
-        # A daemon thread, because a shard on a slow disk must not keep the process alive.
-        self._thread = threading.Thread(target=self._run, name="wids-scan", daemon=True)
-        self._thread.start()
-
-    @property
-    def running(self) -> bool:
-        """Whether the thread is alive."""
-        return self._thread.is_alive()
-
-    def progress(self) -> dict[str, Any]:
-        """Return the progress as JSON; a scan whose progress is not asked for is abandoned."""
-        self._asked_at = time.monotonic()
-        return {
-            "shards_done": self.done,
-            "num_shards": self.total,
-            "skipped": self.skipped,
-            "without_sidecar": self.without_sidecar,
-            "messages": self.messages,
+        self.progress: dict[str, Any] = {
+            "shards_done": 0,
+            "num_shards": reader.num_shards + steps,
+            "skipped": 0,
+            "without_sidecar": 0,
+            "messages": [],
         }
+        super().__init__(self._read(reader.num_shards, work))
 
-    def stop(self) -> None:
-        """Stop before the next shard or step."""
-        self._stopped.set()
-
-    def join(self, seconds: float) -> None:
-        """Wait at most so many seconds for the end of the scan."""
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        for shard_index in range(self._num_shards):
-            if self._is_unwanted():
-                return
+    def _read(self, num_shards: int, work: Work[Result]) -> Generator[None, None, Result]:
+        told = self.progress
+        for shard_index in range(num_shards):
             try:
                 seen = self.vectors.read_shard(shard_index)
-                self.without_sidecar += not seen
+                told["without_sidecar"] += not seen
             except Exception as error:  # noqa: BLE001 (it concerns only this shard)
                 seen = False
-                if len(self.messages) < _MOST_MESSAGES:
+                if len(told["messages"]) < _MOST_MESSAGES:
                     known = isinstance(error, WidsError | OSError | ValueError)
                     kind = "" if known else f"{type(error).__name__}: "
-                    self.messages.append(f"{kind}{message_of(error)}")
-            self.skipped += not seen
-            self.done += 1
-        steps = self._work(*self.vectors.take())
-        try:
-            while not self._is_unwanted():
+                    told["messages"].append(f"{kind}{message_of(error)}")
+            told["skipped"] += not seen
+            told["shards_done"] += 1
+            yield
+        steps = work(*self.vectors.take())
+        while True:
+            try:
                 next(steps)
-                self.done += 1
-        except StopIteration as end:
-            self.done, self.result = self.total, end.value
-        except Exception as error:  # noqa: BLE001 (raised where the result is asked for)
-            self.error = error
-
-    def _is_unwanted(self) -> bool:
-        return self._stopped.is_set() or time.monotonic() > self._asked_at + _ABANDONED_SECONDS
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            told["shards_done"] += 1
+            yield
 
 
 class Scans:
@@ -177,19 +197,15 @@ class Scans:
         """
         with self._lock:
             scan = self._scans.get((work, field))
-            # In this order: a thread that ends in between has told before how.
-            if scan is None or not (scan.running or scan.result is not None or scan.error):
+            if scan is None or scan.is_abandoned:
                 scan = self._scans[work, field] = Scan(self._reader, field, work, steps)
             self._scans.move_to_end((work, field))
             while len(self._scans) > _MOST_KEPT:
                 self._scans.popitem(last=False)[1].stop()
-        scan.join(_PATIENT_SECONDS if patient else _SOON_SECONDS)
-        progress = scan.progress()
-        if scan.error is not None:
-            raise scan.error
-        if scan.result is None:
-            raise NotReadyError("vectors", progress)
-        return scan.result, scan
+        result = scan.wait(_PATIENT_SECONDS if patient else _SOON_SECONDS)
+        if result is None:
+            raise NotReadyError("vectors", scan.progress)
+        return result, scan
 
     def clear(self) -> None:
         """Stop and forget all scans; do not wait for one that waits for a server."""
