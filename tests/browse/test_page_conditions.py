@@ -1,7 +1,6 @@
 """Conditions, orders, counts and code of the page in a real browser, by keyboard and by mouse."""
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +8,6 @@ import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.chromium import Open, assert_axe_is_content, assert_it_fits, wait_until
 from helpers.shards import write_shards
-
-ALLOWED = ["clipboard-read", "clipboard-write"]
 
 
 @pytest.fixture(scope="module")
@@ -165,18 +162,6 @@ def test_counts_know_the_order_of_a_sampler(served: Browsing, open_page: Open):
     page.goto(f"{served.url}?order=shards&replicas=4&rank=1&look=count&by=position+//+8")
     page.get_by_text("15 samples in 2 groups").wait_for()
     assert page.locator(".bars .count").all_inner_texts() == ["8", "7"]
-
-
-def test_a_result_is_copied_as_code(served: Browsing, open_page: Open):
-    """The code of a result is shown, and a press copies it."""
-    page = open_page(f"{served.url}?where=cls+=+1", permissions=ALLOWED)
-    page.get_by_text("Copy as").click()
-    code = page.locator(".copies code").all_inner_texts()
-    assert code[1] == "select * from samples where cls = 1"
-    page.get_by_role("button", name="Copy as Python").click()
-    page.get_by_text("Copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == code[0]
-    assert re.fullmatch(r"wids\.open\('test'\)\.filter\('cls = 1'\)", code[0])
 
 
 def test_an_empty_result_has_no_pages(served: Browsing, open_page: Open):
