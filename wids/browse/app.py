@@ -25,7 +25,6 @@ from wids.browse.columns import ENDPOINTS, check_parameters, number_of
 from wids.browse.decoders import SIZES, TookLongError
 from wids.browse.failures import message_of
 from wids.browse.guard import Guard
-from wids.browse.handlers import UnreadableSampleError
 from wids.browse.scans import NotReadyError
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.errors import WidsError
@@ -136,8 +135,6 @@ def _route(path: str, name: str, endpoint: Endpoint) -> Route:
         try:
             check_parameters(name, request.query_params)
             return await endpoint(request)
-        except UnreadableSampleError as error:
-            return JSONResponse({"error": message_of(error), **error.where}, 500)
         except (WidsError, OSError, ValueError, NotReadyError, LookupError) as error:
             # Unreadable data, a bad request, or nothing of that name.
             unread = isinstance(error, WidsError | OSError)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.ordering.permute import Integers
 
-__all__ = ["ApiHandlers", "UnreadableSampleError"]
+__all__ = ["ApiHandlers"]
 
 Query = Mapping[str, str]
 
@@ -44,19 +44,6 @@ _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged thro
 _MOST_COPIES = 2000  # that are marked at once; more do not fit a link
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
 _PICTURE_SECONDS = 0.5  # wait for the pictures of a sample
-
-
-class UnreadableSampleError(Exception):
-    """The shard of a sample cannot be read.
-
-    Args:
-        message: Message of the error.
-        where: `index`, `position` and `total`, as in the response for a readable sample.
-    """
-
-    def __init__(self, message: str, where: Mapping[str, Any]) -> None:
-        super().__init__(message)
-        self.where = where
 
 
 @dataclass
@@ -236,7 +223,8 @@ class ApiHandlers:
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
 
-        For a sample with very many fields, describe those from field `from` on.
+        For a sample with very many fields, describe those from field `from` on. One that cannot be
+        read has an `error`, and no fields.
 
         Raises:
             LookupError: There is no such sample.
@@ -258,7 +246,7 @@ class ApiHandlers:
             page = sample_page(self.reader, located, self.describer, number_of(query, "from"))
         except (WidsError, OSError) as error:
             # The position of an unreadable sample is known, so the page can link its neighbours.
-            raise UnreadableSampleError(message_of(error), where) from error
+            return {**where, "key": None, "error": message_of(error), "fields": []}
         self._try_pictures(located, page["fields"])
         whole = located.shard_index in self.reader.fetched_whole
         return {**page, **where, "fetched_whole": int(whole)}

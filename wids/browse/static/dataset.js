@@ -24,36 +24,36 @@ export async function showDataset({ view, state, dataset, signal, shown }) {
 }
 
 async function showFigures(answers, sizes, signal) {
-  await follow("overview", {}, signal, (found) => {
-    if (!found.fields) return answers.replaceChildren(built(found));
-    answers.replaceChildren(...[missing(found), classes(found)].filter(Boolean));
-    return sizes.replaceChildren(sizesOf(found));
+  await follow("overview", {}, signal, (figures) => {
+    if (!figures.fields) return answers.replaceChildren(built(figures));
+    answers.replaceChildren(...[missing(figures), classes(figures)].filter(Boolean));
+    return sizes.replaceChildren(sizesOf(figures));
   }).catch((error) => answers.replaceChildren(h("p", { class: "problem" }, error.message))); // the shards are shown without them
 }
 
 /** What one asks of a dataset first: is it complete? */
-function missing(found) {
-  const { fields, total } = found;
+function missing(figures) {
+  const { fields, total } = figures;
   const lacking = fields.filter((field) => field.missing);
   const broken = fields.filter((field) => field.broken);
   const said = `${number(fields.length - lacking.length)} of ${counted(fields.length, "field")} in every sample.`;
   return h("section", { class: "panel" }, h("h3", {}, "Samples"),
-    h("p", { class: "muted" }, [`From all ${counted(found.num_shards, "shard")}`, leftOut(found, "see below"), found.beyond_view ? "of the whole dataset, also of samples that the view leaves out" : "", found.num_fields > fields.length ? `the ${number(fields.length)} commonest of ${number(found.num_fields)} fields` : ""].filter(Boolean).join(" · ")),
+    h("p", { class: "muted" }, [`From all ${counted(figures.num_shards, "shard")}`, leftOut(figures, "see below"), figures.beyond_view ? "of the whole dataset, also of samples that the view leaves out" : "", figures.num_fields > fields.length ? `the ${number(fields.length)} commonest of ${number(figures.num_fields)} fields` : ""].filter(Boolean).join(" · ")),
     h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
     lacking.length ? bars(lacking.map(({ name, missing: count }) => ({ name: `without ${name}`, count, href: link({ missing: name }) }))) : null,
     broken.length ? [h("h4", {}, "Unreadable"), bars(broken.map(({ name, broken: count }) => ({ name: `unreadable ${name}`, count, href: link({ broken: name }) })))] : null,
-    found.messages.map((message) => h("p", { class: "problem" }, message)));
+    figures.messages.map((message) => h("p", { class: "problem" }, message)));
 }
 
-function classes(found) {
-  if (!found.classes || !found.classes.total) return null;
-  const { name, parameter, values, all, num_values: count, sizes: [least, median, most] } = found.classes;
+function classes(figures) {
+  if (!figures.classes || !figures.classes.total) return null;
+  const { name, parameter, values, all, num_values: count, sizes: [least, median, most] } = figures.classes;
   const range = least === most ? `${counted(least, "sample")}${count === 1 ? "" : " each"}` : `${number(least)} to ${number(most)} samples each, median ${number(median)}`;
-  const step = Math.ceil(found.num_shards / BARS);
+  const step = Math.ceil(figures.num_shards / BARS);
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, name)),
     h("p", {}, [`${counted(count, "class").replace("classs", "classes")}, ${range}.`, all.missing ? `${counted(all.missing, "sample")} without a class.` : ""].filter(Boolean).join(" ")),
-    found.num_shards > 1 ? h("p", {}, h("a", { href: link({ look: "count", by: step > 1 ? `shard_index // ${step}` : "shard_index", across: name }) }, "How they change over the shards")) : null,
+    figures.num_shards > 1 ? h("p", {}, h("a", { href: link({ look: "count", by: step > 1 ? `shard_index // ${step}` : "shard_index", across: name }) }, "How they change over the shards")) : null,
     bars(values.map(([value, label], place) => ({ name: label, count: all.counts[place], href: link({ [parameter]: value }) }))),
     count > values.length ? h("p", { class: "muted" }, `and ${counted(count - values.length, "rarer one")}`) : null);
 }

@@ -26,10 +26,7 @@ export async function showSample({ view, state, dataset, signal, shown }) {
   const byPosition = "p" in state;
   const query = byPosition ? { ...orderPart(state), p: state.p } : { i: state.i };
   stepAtOnce(view, state, byPosition, dataset);
-  const sample = await follow("sample", query, signal).catch((error) => {
-    if (!("index" in (error.answer ?? {}))) throw error;
-    return error.answer;
-  });
+  const sample = await follow("sample", query, signal);
   const here = byPosition ? sample.position : sample.index;
   const total = byPosition ? sample.total : dataset.num_samples;
   kept = { key: link(orderPart(state)), total: sample.total };
@@ -134,10 +131,10 @@ async function awaitLate(sample, signal, oncome) {
     const late = sample.fields.filter((field) => field.late || field.picture === null);
     if (!late.length) return;
     await new Promise((resolve) => setTimeout(resolve, pause));
-    const answer = await ask("sample", { i: sample.index, from: late[0].number }, signal).catch((error) => error);
+    const answer = await ask("sample", { i: sample.index, from: late[0].number }, signal).catch((error) => ({ error: error.message }));
     const come = late.filter((field) => {
       // It may be that it failed.
-      const found = answer instanceof Error ? { error: answer.message, late: false, picture: undefined } : answer.fields.find(({ number: n }) => n === field.number);
+      const found = answer.error ? { error: answer.error, late: false, picture: undefined } : answer.fields.find(({ number: n }) => n === field.number);
       return found && (found.late !== field.late || found.picture !== field.picture) && Object.assign(field, found);
     });
     if (come.length) oncome(come);
@@ -152,8 +149,7 @@ const TOLD = new Set(["class", "text", "json"]); // kinds whose summaries tell w
 /** Show the samples that the state names by their numbers. */
 export async function showCompare({ view, state, signal, shown }) {
   const indexes = state.compare.split(",").map(Number);
-  const samples = await Promise.all(indexes.map((index) => ask("sample", { i: index }, signal)
-    .catch((error) => ({ index, key: null, error: error.message, fields: [] }))));
+  const samples = await Promise.all(indexes.map((index) => ask("sample", { i: index }, signal)));
   const draw = () => view.replaceChildren(comparedArticle(samples, state));
   draw();
   for (const sample of samples) awaitLate(sample, signal, draw);

@@ -93,7 +93,7 @@ export async function ask(name, query = {}, signal = undefined) {
   const answer = await response?.json().catch(() => ({ error: `status ${response.status}` }));
   if (signal?.aborted) return new Promise(() => {}); // of a view that was left, nothing goes on
   if (!response) throw new Error("The server does not answer. Was `wids browse` ended?");
-  if (!response.ok) throw Object.assign(new Error(answer.error ?? `status ${response.status}`), { answer });
+  if (!response.ok) throw new Error(answer.error ?? `status ${response.status}`);
   return answer;
 }
 
