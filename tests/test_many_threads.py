@@ -84,7 +84,7 @@ def together(work: Callable[[random.Random], None]) -> None:
     start = threading.Barrier(THREADS)
 
     def run(seed: int) -> None:
-        start.wait(60)
+        start.wait(200)
         work(random.Random(seed))
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -50,7 +50,7 @@ def test_tasks_of_a_new_pool_run_at_once() -> None:
             with DaemonThreadPool(3, "test-at-once") as crew:
                 crew.submit(int).result()
                 # As above, any task that is left to a busy thread breaks the barrier.
-                meeting = threading.Barrier(3, timeout=60)
+                meeting = threading.Barrier(3, timeout=200)
                 for future in [crew.submit(meeting.wait) for _ in range(3)]:
                     future.result()
     finally:

@@ -141,7 +141,7 @@ from wids import ShardListDataset
 def main():
     dataset = ShardListDataset({spec!r}, cache_dir={folder!r}, transformations="bytes")
     loader = torch.utils.data.DataLoader(
-        dataset, num_workers=1, multiprocessing_context="{way}", collate_fn=list, timeout=60
+        dataset, num_workers=1, multiprocessing_context="{way}", collate_fn=list, timeout=300
     )
     print(sum(len(batch) for batch in loader), flush=True)
 

@@ -162,7 +162,7 @@ def test_memory_stays_below_its_bound(remote: Callable[..., Any]) -> None:
 def test_every_thread_reads_a_batch_while_others_read_theirs(remote: Callable[..., Any]) -> None:
     """Batches that take most of the memory are requested for all threads at once."""
     threads, batch_size = 4, 20
-    meeting = threading.Barrier(threads, timeout=60)
+    meeting = threading.Barrier(threads, timeout=200)
     seen = threading.local()
 
     def meet(sample: dict[str, Any]) -> dict[str, str]:
@@ -256,7 +256,7 @@ def test_workers_that_take_turns_request_their_next_batches(
         if request.path.endswith(".tar"):
             if samples_asked_for(shard_server.requests, shards) >= 2 * 8 * max(1, num_workers):
                 ahead.set()
-            ahead.wait(60)
+            ahead.wait(200)
 
     shard_server.hold = hold
     assert read(make(dataset)) == expected
