@@ -20,7 +20,6 @@ __all__ = [
     "MAX_PIXELS",
     "checked_image",
     "draw_wave",
-    "first_frame",
     "frames_of",
     "orientation",
     "reason_of",
@@ -285,24 +284,6 @@ def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
     return picture
 
 
-def first_frame(suffix: str, data: bytes | memoryview) -> Any:
-    """Decode the first frame of a video.
-
-    Args:
-        suffix: What kind of file it is, such as ".mp4".
-        data: The whole file.
-
-    Returns:
-        A `PIL.Image.Image`, RGB.
-
-    Raises:
-        DecodeError: It cannot be read, has no video stream, or its frames have more than 64 million
-            pixels.
-        ModuleNotFoundError: av is not installed.
-    """
-    return next(frames_of(suffix, data, 1))
-
-
 def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any]:
     """Decode frames of a video at even distances, the first among them.
 
@@ -316,7 +297,8 @@ def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any
         Frames as `PIL.Image.Image`, RGB.
 
     Raises:
-        DecodeError: As for `first_frame`.
+        DecodeError: It cannot be read, has no video stream, or its frames have more than 64 million
+            pixels.
         ModuleNotFoundError: av is not installed.
     """
     av = load("av", "video")

@@ -18,7 +18,7 @@ from wids.codecs.images import ImageDecoder
 from wids.codecs.media import AV_FORMATS
 from wids.display.arrayview import named_arrays, picture_in
 from wids.display.fieldview import unpacked
-from wids.display.mediaview import checked_image, draw_wave, first_frame, frames_of, orientation
+from wids.display.mediaview import checked_image, draw_wave, frames_of, orientation
 from wids.display.pixels import (
     MAX_DARK,
     MAX_UNNAMED_LABELS,
@@ -35,7 +35,6 @@ from wids.errors import DecodeError
 
 __all__ = [
     "CUT_IS_SAID",
-    "MAX_AVERAGED_PIXELS",
     "Thumbnail",
     "film_strip",
     "makes_picture",
@@ -197,7 +196,7 @@ def _of_sound(_extension: str, data: bytes | memoryview, size: int) -> Thumbnail
 
 
 def _of_film(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
-    image = first_frame(format_suffix(extension), data)
+    image = next(frames_of(format_suffix(extension), data, 1))
     _, wanted = _Fit(size).frame(*image.size)
     return _encoded(image.resize(wanted), lossless=False)
 

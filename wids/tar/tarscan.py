@@ -303,11 +303,6 @@ class HeaderWalk:
         return self._spans[-2], self._spans[-1]
 
     @property
-    def last_name(self) -> bytes:
-        """Name of the last member."""
-        return bytes(self._names[self._names.rfind(b"\0", 0, -1) + 1 : -1])
-
-    @property
     def pending(self) -> bool:
         """Whether extended headers wait for their member."""
         return self._extended.pending
