@@ -22,7 +22,7 @@ ENTRY = {
 
 def test_a_reference_reads_like_the_dict_of_its_entry() -> None:
     """Indexing, copying, searching and comparing work as with the dict."""
-    ref = ShardTable([ENTRY])[0]
+    ref = ShardTable.of([ENTRY])[0]
     assert ref == ENTRY
     assert dict(ref) == ENTRY
     assert {**ref, "url": "b.tar"} == ENTRY | {"url": "b.tar"}

@@ -43,7 +43,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
     for url in urls:
         with wids.TarWriter(url) as writer:
             writer.write({"__key__": "a", ".cls": 1})
-    return ShardTable([ShardRef(url, nsamples=1) for url in urls])
+    return ShardTable.of([ShardRef(url, nsamples=1) for url in urls])
 
 
 def opening(table: ShardTable, limit: int) -> DatasetShards:

@@ -283,7 +283,7 @@ def test_rows_of_millions_of_letters_are_packed() -> None:
     """Rows of millions of letters share their ends."""
     letters = "a" * 2_000_000
     rows = [letters + "b" + letters, letters + "c" + letters, "a" + "b" + letters]
-    column = TextColumn(rows)
+    column = TextColumn.of(rows)
     assert list(column) == rows
     assert column.suffix == letters.encode()
 

@@ -210,7 +210,7 @@ class ShardList:
         if unknown:
             nsamples = table.nsamples.copy()
             nsamples[unknown] = self._opener.count([table[row] for row in unknown], on_uncounted)
-            table = table.with_columns(nsamples=nsamples)
+            table = replace(table, nsamples=nsamples)
         self.shards = table
         self._locator = Locator(table.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))

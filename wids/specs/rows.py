@@ -88,8 +88,10 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
         }
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    extras = TextColumn(map(extras_of, shards, count())) if keys - {*COLUMNS} else None
-    return ShardTable.of_columns(TextColumn(urls, start=start), nsamples, filesize, digests, extras)
+    extras = TextColumn.constant("", len(urls))
+    if keys - {*COLUMNS}:
+        extras = TextColumn.of(map(extras_of, shards, count()))
+    return ShardTable(TextColumn.of(urls, start=start), nsamples, filesize, digests, extras)
 
 
 def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, overload
 
@@ -38,6 +39,7 @@ DOUBTFUL_KEYS = "doubtful_keys"  # of a shard: why a sample may be several whose
 COLUMNS = ("url", "nsamples", "filesize", *DIGESTS)
 
 
+@dataclass(eq=False, repr=False)
 class ShardTable(Sequence[ShardRef]):
     """Read-only sequence of the shards of a spec, stored in columns.
 
@@ -54,7 +56,7 @@ class ShardTable(Sequence[ShardRef]):
         extras: All other keys of each shard as the text of a JSON object, "" if there are none.
         pack: Path or URL of the pack whose rows are the shards in this order; None for none.
 
-    >>> table = ShardTable([{"url": "a.tar", "nsamples": 2, "weight": 0.5}])
+    >>> table = ShardTable.of([{"url": "a.tar", "nsamples": 2, "weight": 0.5}])
     >>> table[0]["weight"], table.nsamples.tolist()
     (0.5, [2])
     """
@@ -66,50 +68,27 @@ class ShardTable(Sequence[ShardRef]):
     extras: TextColumn
     pack: str | None = None
 
-    def __init__(self, shards: Iterable[Mapping[str, Any]]) -> None:
-        rows = list(shards)
-        self.urls = TextColumn(row["url"] for row in rows)
-        self.nsamples = _counts(rows, "nsamples")
-        self.filesize = _counts(rows, "filesize")
-        self.digests = {
-            field: digest_rows([row.get(field) for row in rows], field)
-            for field in DIGESTS
-            if any(row.get(field) for row in rows)
-        }
-        # As text: few shards have extras, and a dict for each would be a million objects.
-        self.extras = TextColumn(map(extras_of, rows, range(len(rows))))
-
     @classmethod
-    def of_columns(
-        cls,
-        urls: TextColumn,
-        nsamples: NDArray[np.int64],
-        filesize: NDArray[np.int64],
-        digests: Mapping[str, NDArray[np.uint8]],
-        extras: TextColumn | None = None,
-        *,
-        pack: str | None = None,
-    ) -> ShardTable:
-        """Return a table made of the given columns, all of one length.
+    def of(cls, shards: Iterable[Mapping[str, Any]]) -> ShardTable:
+        """Return the table of entries of a spec.
 
-        Args:
-            urls: As the attribute.
-            nsamples: As the attribute.
-            filesize: As the attribute.
-            digests: As the attribute.
-            extras: As the attribute; None if no shard has any.
-            pack: As the attribute.
+        Raises:
+            SpecError: JSON cannot hold a value of one.
+            ValueError: A digest has another length, or other characters.
         """
-        table = cls.__new__(cls)
-        table.urls = urls
-        table.nsamples = nsamples
-        table.filesize = filesize
-        table.digests = digests
-        if extras is None:
-            extras = TextColumn.constant("", len(urls))
-        table.extras = extras
-        table.pack = pack
-        return table
+        rows = list(shards)
+        return cls(
+            TextColumn.of(row["url"] for row in rows),
+            _counts(rows, "nsamples"),
+            _counts(rows, "filesize"),
+            {
+                field: digest_rows([row.get(field) for row in rows], field)
+                for field in DIGESTS
+                if any(row.get(field) for row in rows)
+            },
+            # As text: few shards have extras, and a dict for each would be a million objects.
+            TextColumn.of(map(extras_of, rows, range(len(rows)))),
+        )
 
     @classmethod
     def joined(cls, tables: Sequence[ShardTable]) -> ShardTable:
@@ -118,8 +97,8 @@ class ShardTable(Sequence[ShardRef]):
             return tables[0]
         tables = [each.with_rows_of_pack() for each in tables]
         fields = [field for field in DIGESTS if any(field in each.digests for each in tables)]
-        return cls.of_columns(
-            TextColumn(chain.from_iterable(each.urls for each in tables)),
+        return cls(
+            TextColumn.of(chain.from_iterable(each.urls for each in tables)),
             np.concatenate([each.nsamples for each in tables]),
             np.concatenate([each.filesize for each in tables]),
             {
@@ -131,7 +110,7 @@ class ShardTable(Sequence[ShardRef]):
                 )
                 for field in fields
             },
-            TextColumn(chain.from_iterable(each.extras for each in tables)),
+            TextColumn.of(chain.from_iterable(each.extras for each in tables)),
         )
 
     def inheriting(self, fields: Mapping[str, Any]) -> ShardTable:
@@ -146,16 +125,8 @@ class ShardTable(Sequence[ShardRef]):
         if len(made) == 1:
             extras = TextColumn.constant(next(iter(made.values())), len(self))
         else:
-            extras = TextColumn(map(made.__getitem__, self.extras))
-        return self.with_columns(extras=extras)
-
-    def with_columns(self, **changed: Any) -> ShardTable:
-        """Return a table with other columns or another pack, by the names of the attributes.
-
-        The rest are shared, not copied: they never change.
-        """
-        names = ("urls", "nsamples", "filesize", "digests", "extras", "pack")
-        return self.of_columns(**{name: getattr(self, name) for name in names} | changed)
+            extras = TextColumn.of(map(made.__getitem__, self.extras))
+        return replace(self, extras=extras)
 
     def with_rows_of_pack(self) -> ShardTable:
         """Return a table that names pack and row with each shard, so that it may be joined."""
@@ -166,7 +137,7 @@ class ShardTable(Sequence[ShardRef]):
             json.dumps({"pack": f"{self.pack}#{row}", **json.loads(text or "{}")})
             for row, text in rows
         )
-        return self.with_columns(extras=TextColumn(texts), pack=None)
+        return replace(self, extras=TextColumn.of(texts), pack=None)
 
     def __len__(self) -> int:
         return len(self.urls)

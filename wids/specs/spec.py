@@ -13,7 +13,7 @@ the parser passes the function that reads the documents to which a spec refers.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wids.base.urls import display_url, is_local
@@ -89,7 +89,7 @@ class DatasetSpec:
         header: Mapping[str, Any] | None = None,
         catalogue: str | None = None,
     ) -> None:
-        self.shards = shards if isinstance(shards, ShardTable) else ShardTable(shards)
+        self.shards = shards if isinstance(shards, ShardTable) else ShardTable.of(shards)
         self.name = name
         self.base = base
         self.header = dict(header or {})
@@ -187,7 +187,7 @@ class DatasetSpec:
             document["pack"] = self.shards.pack
         # Unknown keys are written back, since other programs may use them.
         document |= {key: value for key, value in self.header.items() if key not in document}
-        shards = self.shards.with_columns(pack=None)
+        shards = replace(self.shards, pack=None)
         document["shardlist"] = [dict(shard) for shard in shards]
         # Indented, since people read specs, edit them and keep them under version control.
         return json.dumps(document, indent=2)
@@ -254,7 +254,7 @@ class _Parser:
             if document.get("pack") is not None:
                 # Not against the base, as it is made with the spec; and so is the catalogue.
                 pack = self._resolved(document["pack"], folder, source, "pack")
-                table = table.with_columns(pack=pack)
+                table = replace(table, pack=pack)
             inherited = _inherited(weight=document.get("weight"), name=name)
             tables.append(self._inheriting(table, inherited, source))
         for number, component in enumerate(_as_list(document, "datasets", source)):
@@ -349,7 +349,7 @@ class _Parser:
         if table is None or not (
             self._allow_local or is_local(source) or not any(map(is_local, table.urls))
         ):
-            return ShardTable(
+            return ShardTable.of(
                 [self.shard(each, source, number, base) for number, each in enumerate(listed)]
             )
         # As Python integers: a sum of int64 could overflow.

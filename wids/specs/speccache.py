@@ -94,7 +94,7 @@ class SpecCache:
             if about["identity"] != self._identity:
                 return None
             texts = {
-                name: TextColumn.of_parts(
+                name: TextColumn(
                     num_rows,
                     bytes.fromhex(prefix),
                     bytes.fromhex(suffix),
@@ -103,13 +103,13 @@ class SpecCache:
                 )
                 for name, (num_rows, prefix, suffix) in about["texts"].items()
             }
-            table = ShardTable.of_columns(
+            table = ShardTable(
                 texts["urls"],
                 columns["nsamples"],
                 columns["filesize"],
                 {field: columns[field] for field in DIGESTS if field in columns},
                 texts["extras"],
-                pack=about["pack"],
+                about["pack"],
             )
             return {"shards": table, **about["spec"]}
         except FileNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
@@ -18,6 +19,7 @@ __all__ = ["TextColumn"]
 _UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the round trip
 
 
+@dataclass(eq=False, repr=False)
 class TextColumn(Sequence[str]):
     """Immutable sequence of strings, which are cut out of one buffer of UTF-8 when they are read.
 
@@ -33,7 +35,7 @@ class TextColumn(Sequence[str]):
         ends: End of each middle part in the blob, shape `(num_rows,)`, not descending; None if all
             have one length.
 
-    >>> column = TextColumn(["train-000.tar", "train-001.tar"])
+    >>> column = TextColumn.of(["train-000.tar", "train-001.tar"])
     >>> column[1], column.prefix, bytes(column.blob), column.suffix
     ('train-001.tar', b'train-00', b'01', b'.tar')
     """
@@ -44,8 +46,9 @@ class TextColumn(Sequence[str]):
     blob: bytes | memoryview
     ends: NDArray[np.integer[Any]] | None
 
-    def __init__(self, rows: Iterable[str], *, start: str = "") -> None:
-        """Pack rows.
+    @classmethod
+    def of(cls, rows: Iterable[str], *, start: str = "") -> TextColumn:
+        """Return the column of some rows.
 
         Args:
             rows: The rows.
@@ -65,27 +68,8 @@ class TextColumn(Sequence[str]):
         if len(lengths) and (lengths != lengths[0]).any():
             ends = np.cumsum(lengths)
             ends = ends.astype(np.uint32) if ends[-1] < 2**32 else ends
-        self.num_rows, self.prefix, self.suffix = (
-            len(encoded),
-            start.encode(*_UTF8) + prefix,
-            suffix,
-        )
-        self.blob, self.ends = b"".join(encoded), ends
-
-    @classmethod
-    def of_parts(
-        cls,
-        num_rows: int,
-        prefix: bytes,
-        suffix: bytes,
-        blob: bytes | memoryview,
-        ends: NDArray[np.integer[Any]] | None,
-    ) -> TextColumn:
-        """Return the column of the given attributes."""
-        column = cls(())
-        column.num_rows, column.prefix, column.suffix = num_rows, prefix, suffix
-        column.blob, column.ends = blob, ends
-        return column
+        prefix = start.encode(*_UTF8) + prefix
+        return cls(len(encoded), prefix, suffix, b"".join(encoded), ends)
 
     @classmethod
     def constant(cls, text: str, num_rows: int) -> TextColumn:
@@ -94,7 +78,7 @@ class TextColumn(Sequence[str]):
         >>> list(TextColumn.constant("a", 2))
         ['a', 'a']
         """
-        return cls.of_parts(num_rows, text.encode(*_UTF8), b"", b"", None)
+        return cls(num_rows, text.encode(*_UTF8), b"", b"", None)
 
     @property
     def is_constant(self) -> bool:
@@ -122,7 +106,7 @@ class TextColumn(Sequence[str]):
     def repeated_rows(self) -> NDArray[np.int64]:
         """Return the rows that have the text of an earlier row, in ascending order.
 
-        >>> TextColumn(["a.tar", "b.tar", "a.tar"]).repeated_rows().tolist()
+        >>> TextColumn.of(["a.tar", "b.tar", "a.tar"]).repeated_rows().tolist()
         [2]
         """
         if self.ends is None and self._width:
@@ -137,8 +121,8 @@ class TextColumn(Sequence[str]):
     def rows_with(self, text: str) -> list[int]:
         """Return the rows that contain a text, in ascending order.
 
-        >>> TextColumn(["a.tar", "b.tar"]).rows_with("b."), TextColumn(["a", "a"]).rows_with("a")
-        ([1], [0, 1])
+        >>> TextColumn.of(["a.tar", "b.tar"]).rows_with("b."), TextColumn.of(["a"]).rows_with("a")
+        ([1], [0])
         """
         if self.is_constant:
             return list(range(len(self))) if len(self) and text in self[0] else []
@@ -176,11 +160,10 @@ class TextColumn(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         # Mapped bytes are pickled as a copy: the other machine may not have the file.
         ends = None if self.ends is None else np.array(self.ends)
-        parts = (self.num_rows, self.prefix, self.suffix, bytes(self.blob), ends)
-        return TextColumn.of_parts, parts
+        return {**self.__dict__, "blob": bytes(self.blob), "ends": ends}
 
     def __repr__(self) -> str:
         return f"TextColumn({len(self)} rows, {self.nbytes} bytes)"

@@ -93,7 +93,7 @@ def _view_facts(view: Any, source: str) -> dict[str, Any]:
         "name": base_name(source).removesuffix(".json"),
         "info": None,
         "base": ", ".join(sorted(map(display_url, bases))),
-        **_shard_totals(ShardTable(chosen.values())),
+        **_shard_totals(ShardTable.of(chosen.values())),
         "nsamples": len(view),
         "shards_without_nsamples": 0,
         "first_shard": ends[0] if ends else None,

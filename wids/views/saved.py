@@ -319,7 +319,7 @@ def contents_of(shards: ShardTable) -> dict[str, str]:
     Sizes that the spec does not say are those of the files, if all shards are on this machine.
 
     >>> from wids.specs.shardtable import ShardTable
-    >>> list(contents_of(ShardTable([{"url": "a.tar", "nsamples": 2, "filesize": 1024}])))
+    >>> list(contents_of(ShardTable.of([{"url": "a.tar", "nsamples": 2, "filesize": 1024}])))
     ['filesize']
     """
     sizes = shards.filesize.tolist() if (shards.filesize >= 0).all() else _file_sizes(shards.urls)
