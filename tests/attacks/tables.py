@@ -146,7 +146,10 @@ def _many_rows(chance: random.Random) -> bytes:
 def _coded(chance: random.Random) -> Any:
     count = chance.choice([4000, 100_000])
     codes = pa.array(np.zeros(count, np.int32))
-    captions = pa.DictionaryArray.from_arrays(codes, [TEXT * chance.choice([1, 10_000])])
+    captions: Any = pa.DictionaryArray.from_arrays(codes, [TEXT * chance.choice([1, 10_000])])
+    if chance.random() < 0.5:
+        ends = pa.array(np.arange(count + 1, dtype=np.int32))
+        captions = pa.ListArray.from_arrays(ends, captions)
     return pa.table({"key": [f"{n}" for n in range(count)], "caption": captions})
 
 
