@@ -180,16 +180,12 @@ class CatalogueClient:
         seconds = self.limits.seconds + len(self._reader) / self.limits.samples_a_second
         seconds *= _OWN_PATIENCE if call in _OWN else 1
         request = {"call": call, "asked": asked, "has_rows": has_rows, "seconds": seconds}
-        too_long = f"not answered within {seconds:g} s; ask for less"
         try:
             if self._asker.start():
                 self._open(self._asker, {"call": "ask", "left_out": self._left_out})
             answer, raw = self._asker.ask(request, [data], len(data), _OPEN_SECONDS)
-        except TimeoutError:
-            raise ValueError(too_long) from None
-        except ProcessEndedError as error:
-            ended = "its process ended without an answer; ask for less"
-            raise ValueError(too_long if error.took_long else ended) from None
+        except (TimeoutError, ProcessEndedError) as error:
+            raise ValueError(f"not answered within {seconds:g} s: {error}; ask for less") from None
         except RuntimeError as error:  # the server ends
             raise CatalogueError(str(error)) from None
         return answer, np.frombuffer(raw, np.int64)
@@ -238,9 +234,7 @@ class CatalogueClient:
             *(ProcessEndedError, RuntimeError),
             *(pickle.PickleError, AttributeError, TypeError),
         ) as error:
-            raise CatalogueError(
-                f"the catalogue was not built, as its process ended: {error}"
-            ) from None
+            raise CatalogueError(f"the catalogue was not built: {error}") from None
         finally:
             builder.close()
         if "failed" in told:

@@ -351,10 +351,7 @@ def _answer(
             "processors; reload to try again"
         ) from None
     except ProcessEndedError as error:
-        long = f"not decoded within {seconds:g} s"
-        raise _EndedError(
-            long if error.took_long else "its decoder ended without an answer"
-        ) from None
+        raise _EndedError(f"not decoded within {seconds:g} s: {error}") from None
     except RuntimeError as error:  # the server ends
         raise DecodeError(str(error)) from None
 

@@ -32,20 +32,17 @@ _BLOCK_NBYTES = 4096
 
 def dataset_facts(reader: FieldReader) -> dict[str, Any]:
     """Return the facts of the dataset from its spec alone; opens no shard."""
-    dataset = reader.dataset
-    shards = dataset.shards
+    shards = reader.dataset.shards
     known = shards.filesize != UNKNOWN
     nbytes = nbytes_of(shards)
     if nbytes is None and known.any():
         nbytes = int(shards.filesize[known].sum())
     return {
-        "name": dataset.header["name"],
         "identity": _identity(reader),
         "num_samples": len(reader),
         "num_shards": len(shards),
         "num_uncounted": reader.num_uncounted,
         "nbytes": nbytes,
-        "base": display_url(dataset.base) if dataset.base else "",
     }
 
 

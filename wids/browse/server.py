@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -128,18 +127,9 @@ class BrowseServer:
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until `stop` is called from another thread."""
-        errors = logging.getLogger("uvicorn.error")
-        errors.addFilter(self._is_told)
-        try:
-            # uvicorn shuts down and then sends itself the signal again.
-            with suppress(KeyboardInterrupt), self._socket:
-                self._server.run([self._socket])
-        finally:
-            errors.removeFilter(self._is_told)
-
-    def _is_told(self, _record: logging.LogRecord) -> bool:
-        """Return whether a message of uvicorn is logged: only while the server is running."""
-        return not self._server.should_exit
+        # uvicorn shuts down and then sends itself the signal again.
+        with suppress(KeyboardInterrupt), self._socket:
+            self._server.run([self._socket])
 
     def stop(self) -> None:
         """Make `run` return soon."""

@@ -106,15 +106,7 @@ def send(connection: socket.socket, header: dict[str, Any], data: bytes = b"") -
 
 
 class ProcessEndedError(Exception):
-    """A process ended without an answer that can be read.
-
-    Args:
-        took_long: Whether it took more processor time than it may.
-    """
-
-    def __init__(self, *, took_long: bool) -> None:
-        super().__init__("the process ended without an answer")
-        self.took_long = took_long
+    """A process ended without an answer that can be read; the message says how."""
 
 
 class WorkerProcess:
@@ -220,7 +212,9 @@ class WorkerProcess:
         except TimeoutError:
             raise
         except (EOFError, OSError, ValueError):
-            raise ProcessEndedError(took_long=self.end(is_dying=True) == -signal.SIGPROF) from None
+            took_long = self.end(is_dying=True) == -signal.SIGPROF
+            how = "took more processor time than it may" if took_long else "ended without an answer"
+            raise ProcessEndedError(f"its process {how}") from None
 
     def close(self) -> None:
         """End the process for good."""
