@@ -57,7 +57,6 @@ from wids.views.saved import (
     ROWS_OF_A_VIEW,
     VERSION,
     contents_of,
-    digest_of,
     file_digest,
 )
 from wids.views.viewable import ShardListDataset, View, Viewable, concat
@@ -522,10 +521,8 @@ class _Opener:
                 f"{', '.join(map(_shown, node)) or 'nothing'}"
             )
         dataset: Any = self.make(source, **self.options | own)
-        then = {"number of samples": node.get("nsamples"), "list of shards": node.get("digest")}
-        now = {"number of samples": len(dataset), "list of shards": digest_of(dataset.shards)}
-        if contents := node.get("contents"):
-            then, now = then | contents, now | contents_of(dataset.shards)
+        then = {"number of samples": node.get("nsamples"), **(node.get("contents") or {})}
+        now = {"number of samples": len(dataset), **contents_of(dataset.shards)}
         # Only what a spec said then and says now can be compared.
         if other := [name for name in now if then.get(name) not in (None, now[name])]:
             raise SpecError(

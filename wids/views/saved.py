@@ -1,16 +1,15 @@
 """Saving of a view as a small JSON document: its plan, and what it was made of.
 
     {"wids_version": 3, "name": "clean", "nsamples": 57, "made": ["filter('.cls == 3')"],
-     "datasets": [{"spec": "train.json", "nsamples": 100, "digest": "..."}],
+     "datasets": [{"spec": "train.json", "nsamples": 100, "contents": {...}}],
      "slots": [{"sources": [{"dataset": 0}], "rows": {"kind": "runs", "arrays": "rows0", ...}}],
      "arrays": {"file": "clean.rows", "digest": "..."}}
 
 The list of datasets has the datasets and tables, with their state at the time of saving:
 
-    {"spec" or "shardlist", "nsamples", "digest",    a dataset
-     "contents", "versions", "options", "fields"}
-    {"table", "nbytes", "digest",                    a file of a table, or a list of files
-     "fields", "key"}
+    {"spec" or "shardlist", "nsamples", "contents",  a dataset
+     "versions", "options", "fields"}
+    {"table", "nbytes", "digest", "fields", "key"}   a file of a table, or a list of files
 
 A slot has its sources, each with the steps that follow, and rows: a range, a list, runs of adjacent
 ones by their starts and lengths, or arrays in the file of the document.
@@ -48,7 +47,6 @@ __all__ = [
     "ROWS_OF_A_VIEW",
     "VERSION",
     "contents_of",
-    "digest_of",
     "file_digest",
     "save_view",
     "view_document",
@@ -216,7 +214,6 @@ class _Writer:
         said = {name: rules[name] for name in rules if name in dataset.header}
         node: dict[str, Any] = {
             "nsamples": len(dataset),
-            "digest": digest_of(dataset.shards),
             "contents": contents_of(dataset.shards),
             **({"versions": versions} if versions else {}),
             **unusual_rules(rules),
@@ -302,35 +299,28 @@ def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
     return options
 
 
-def digest_of(shards: ShardTable) -> str:
-    """Return a digest of the names and sample counts of shards, in order.
-
-    Their folders are left out, so that the digest is the same on another machine.
-    """
-    digest = hashlib.sha256()
-    for url, nsamples in zip(shards.urls, shards.nsamples.tolist(), strict=True):
-        digest.update(f"{base_name(url)} {nsamples}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
 def contents_of(shards: ShardTable) -> dict[str, str]:
-    """Return a digest of all file sizes, and one for each digest algorithm that all shards have.
+    """Return digests of the names and counts of shards, of their sizes, and of all their digests.
 
-    Sizes that the spec does not say are those of the files, if all shards are on this machine.
+    Folders are left out, so that the names are the same on another machine. Sizes that the spec
+    does not say are those of the files, if all shards are on this machine.
 
     >>> from wids.specs.shardtable import ShardTable
     >>> list(contents_of(ShardTable.of([{"url": "a.tar", "nsamples": 2, "filesize": 1024}])))
-    ['filesize']
+    ['list of shards', 'filesize']
     """
-    sizes = shards.filesize.tolist() if (shards.filesize >= 0).all() else _file_sizes(shards.urls)
-    facts: dict[str, Any] = {} if sizes is None else {"filesize": map(str, sizes)}
     from wids.specs.shardtable import digest_texts
 
+    named = zip(shards.urls, shards.nsamples.tolist(), strict=True)
+    facts: dict[str, Any] = {"list of shards": [f"{base_name(url)} {n}" for url, n in named]}
+    sizes = shards.filesize.tolist() if (shards.filesize >= 0).all() else _file_sizes(shards.urls)
+    facts |= {} if sizes is None else {"filesize": map(str, sizes)}
     for name, column in shards.digests.items():
         if all(texts := digest_texts(column)):
             facts[name] = texts
     return {
-        name: hashlib.sha256("\n".join(texts).encode()).hexdigest() for name, texts in facts.items()
+        name: hashlib.sha256("\n".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
+        for name, texts in facts.items()
     }
 
 
