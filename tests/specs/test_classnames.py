@@ -11,11 +11,9 @@ from helpers.serving import serve_shard
 from helpers.shards import write_shard
 
 from wids import ShardListDataset, SpecError, reshard
-from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
 from wids.specs.classnames import find_class_names, parse_class_names
-from wids.tools.exporters import export_table
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,6 @@ def test_names_beside_a_remote_spec_are_found_by_all(
     assert shards.class_names == {0: "cat", 1: "dog"}
     reshard(dataset, np.arange(1), "out/x-%d.tar")
     assert json.loads(Path("out/x.json").read_text())["classes"] == ["cat", "dog"]
-    omissions = Omissions()
-    export_table(dataset, tmp_path / "table.csv", omissions)
-    assert "names of classes" in str(omissions.lines())
 
 
 def test_a_server_is_asked_once_and_only_for_what_shows_a_class(

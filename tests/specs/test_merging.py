@@ -205,15 +205,6 @@ def test_what_resharding_leaves_out_is_listed(spec, capsys) -> None:
     assert not Path("strict").exists()
 
 
-def test_what_exporting_leaves_out_is_listed(spec, capsys) -> None:
-    """Top-level keys, and bytes that are not text, are listed as left out of exports."""
-    source = spec("a", ["a.tar"], classes=["cat"])
-    assert main(["export", source, "t.csv"]) == 0
-    said = capsys.readouterr().err
-    assert "top-level keys of the spec: 1, such as classes" in said
-    assert main(["export", source, "strict.csv", "--strict"]) == 1
-
-
 @pytest.mark.filterwarnings("default::wids.WidsWarning")
 def test_a_spec_without_classes_is_named(spec, capsys) -> None:
     """A spec without class names gets those of another spec, with a warning."""
@@ -272,10 +263,3 @@ def test_creating_over_a_spec_that_says_more_keeps_it(spec, capsys) -> None:
     assert main(["create", "a.tar", "-o", source]) == 0
     assert "the old spec had" not in capsys.readouterr().err
     assert not Path("a.json.bak").exists()
-
-
-def test_tables_list_the_keys_that_they_have_not(spec, capsys) -> None:
-    """Class names that a table cannot hold are reported."""
-    source = spec("a", ["a.tar"], classes=["cat"])
-    assert main(["export", source, "t.csv"]) == 0
-    assert "top-level keys of the spec: 1, such as classes" in capsys.readouterr().err

@@ -11,8 +11,6 @@ from wids.catalogue.build import RESERVED, column_name
 from wids.catalogue.structures import quoted
 from wids.pack.packformat import PACK_SUFFIX
 from wids.reading.shardlist import is_sharded
-from wids.specs.merging import class_names
-from wids.tools.newshards import header_of
 from wids.views.joining import refuse_joined
 from wids.views.plan import joined_names
 
@@ -36,7 +34,7 @@ def export_table(samples: Viewable, path: Path, omissions: Omissions) -> int:
     Args:
         samples: A dataset, a view or a join; their catalogue is asked.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
-        omissions: Counts the top-level keys of the spec, and columns of bytes.
+        omissions: Counts keys that are not UTF-8, and columns of bytes.
 
     Returns:
         Number of written rows.
@@ -50,12 +48,6 @@ def export_table(samples: Viewable, path: Path, omissions: Omissions) -> int:
     if not len(samples):
         raise ValueError(f"{samples!r}: holds no samples, nothing was written")
     refuse_joined(path, samples)
-    beside = is_sharded(samples) and not class_names(samples.header) and samples.class_names
-    for key in header_of(samples):
-        if not (beside and key == "classes"):
-            omissions.add("top-level keys of the spec", key)
-    if is_sharded(samples) and beside:
-        omissions.add("names of classes in a file beside the shards", str(samples.dataset_name))
     schema = samples.sql("select * from samples limit 0").arrow().schema
     places = {
         name: [each.name for each in schema.field(name).type] if name in schema.names else []
