@@ -1,4 +1,8 @@
-"""Tables with one sample per row: CSV, TSV, JSON lines, Parquet."""
+"""Tables with one sample per row: CSV, TSV, JSON lines, Parquet.
+
+CSV and JSON lines are read by Python, not by Arrow, which would change values: 7 for the code
+`007`, a float for an integer beyond 64 bits, a date for a text that looks like one.
+"""
 
 from __future__ import annotations
 
