@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pickle
 import signal
 import subprocess
 import threading
@@ -120,6 +121,19 @@ def test_the_pack_of_other_shards_is_not_used(folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert wids.ShardListDataset(folder / "train.json").index_of("k5") == 5
+
+
+def test_another_process_compares_the_pack_again(folder: Path) -> None:
+    """A pack that is replaced before a copy of the dataset opens it gives the copy no keys."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    assert dataset.index_of("k5") == 5
+    state = pickle.dumps(dataset)
+    others = load_spec([str(folder / f"{number}.tar") for number in (3, 2, 0)])
+    write_pack(others, folder / "train.wpack")
+    copy = pickle.loads(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the pack, which is of other shards
+        assert copy.index_of("k5") == 5
 
 
 @pytest.mark.parametrize("rule", [{"key_rule": "last_dot"}, {"grouping": "shard"}])

@@ -88,7 +88,8 @@ class TarIndexes:
         self._are_of: dict[str, bool] = {}  # whether a pack is one of the dataset's shards
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packs": {}}  # a copy opens them again
+        # A copy opens them again, and asks anew whose they are: one may be another by then.
+        return {**self.__dict__, "_packs": {}, "_are_of": {}}
 
     # Of a local file, and of a remote shard.
 
