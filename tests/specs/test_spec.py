@@ -218,6 +218,7 @@ def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
         ({"nsamples": 3}, "shard 1: url: expected a path or URL, found the keys"),
         ({"url": ""}, "shard 1: url: expected a path or URL, found ''"),
         ({"url": 7}, "shard 1: url: expected a path or URL, found 7"),
+        ({"url": None}, "shard 1: url: expected a path or URL, found None"),
         ({"url": "a\nb"}, "shard 1: url: expected no control characters"),
         ({"url": "b", "nsamples": -1}, "shard 1: nsamples: expected a count from 0 on, found -1"),
         ({"url": "b", "nsamples": 2.5}, "shard 1: nsamples: .* found 2.5"),

@@ -378,10 +378,10 @@ class _Parser:
         check_shard(row, source, number)
         self._total += row.get("nsamples") or 0
         self._check_total(source, number)
-        for field in ("url", "index", "pack"):
+        row["url"] = self._resolved(row["url"], base, source, f"shard {number}: url")
+        for field in ("index", "pack"):
             if (given := row.get(field)) is not None:
-                if field != "url":  # whose bases `shards` has counted
-                    self._add(len(base), source)
+                self._add(len(base), source)  # that of the URL is counted in `shards`
                 row[field] = self._resolved(given, base, source, f"shard {number}: {field}")
         return row
 
