@@ -546,6 +546,26 @@ def test_tables_beside_shards(dataset: Dataset, tmp_path: Path) -> None:
         dataset.join_tables("{shard}.parquet", fields=["url"], missing="drop")
 
 
+def test_csv_files_beside_shards_are_one_table(make_shard: MakeShard, tmp_path: Path) -> None:
+    """Whether a column has numbers or texts is decided by the cells of all files together."""
+    keys = [["007", "12"], ["1000", "1001"], ["a7"]]
+    for number, some in enumerate(keys):
+        make_shard(f"{number}.tar", [{"__key__": key, ".cls": "0"} for key in some])
+        lines = [f"{key},{2**60 + 1},{number}{'.5' * (number == 1)}" for key in some]
+        (tmp_path / f"{number}.csv").write_text("\n".join(["key,uid,size", *lines]))
+    shards = [(str(tmp_path / f"{number}.tar"), len(some)) for number, some in enumerate(keys)]
+    dataset = wids.ShardListDataset(shards, cache_dir=tmp_path / "cache")
+    joined = dataset.join_tables("{shard}.csv", fields=["uid"])
+    assert [(s["__key__"], s[".uid"]) for s in joined] == [
+        (key, 2**60 + 1) for some in keys for key in some
+    ]
+    whole = dataset.join_tables("{shard}.csv", fields=["size"])
+    assert whole.column(".size").tolist() == [0.0, 0.0, 1.5, 1.5, 2.0]
+    whole.save(tmp_path / "view.json")
+    again = wids.open(tmp_path / "view.json", cache_dir=tmp_path / "cache")
+    assert again.column(".size").tolist() == [0.0, 0.0, 1.5, 1.5, 2.0]
+
+
 def test_tables_that_are_missing_are_named(dataset: Dataset, tmp_path: Path) -> None:
     """The message names the first file; "drop" and "fill" do without."""
     write_tables(tmp_path)
@@ -866,7 +886,10 @@ def test_a_column_has_values_of_one_type(dataset: Dataset) -> None:
     """Of rows that are dicts each has all keys, as in a data frame; mixed values are refused."""
     found = dataset.join({"key": KEYS[:2], "o": [{"a": 1}, {"b": 2}]}, missing="drop")
     assert [sample[".o"] for sample in found] == [{"a": 1, "b": None}, {"a": None, "b": 2}]
-    for mixed in ([1, "a"], [2**70, 1], [1 + 2j, 1]):
+    noon = dt.datetime(2020, 1, 1, 12)  # noqa: DTZ001
+    times: Any = [[noon.date(), noon], [noon, noon.replace(tzinfo=dt.UTC)], [[noon.date()], [noon]]]
+    times.append([{"a": [noon]}, {"a": [noon.replace(tzinfo=dt.UTC)]}])
+    for mixed in ([1, "a"], [2**70, 1], [1 + 2j, 1], ["a", b"a"], [b"a", "a"], *times):
         with pytest.raises(ValueError, match=r"a dict cannot be joined: .*of one type each"):
             dataset.join({"key": KEYS[:2], "o": mixed})
     masks = np.arange(COUNT * 6).reshape(COUNT, 2, 3) % 2 == 0

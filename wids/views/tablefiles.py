@@ -19,6 +19,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import date, datetime
 from functools import partial
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -55,6 +56,7 @@ __all__ = ["is_table", "open_table", "open_tables", "tables_beside"]
 
 _BATCH_NBYTES = 64 << 20  # of what is unpacked at a time
 _FETCHED_AT_ONCE = 8
+_TEXTS = (".csv", ".tsv")
 # "007" is a code, and no number.
 _INTEGER = r"^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -389,16 +391,20 @@ def _flat_field(data: memoryview, table: int, number: int) -> int:
 
 
 def _open_csv(file: _File) -> Table:
-    delimiter = "\t" if file.path.suffix.lower() == ".tsv" else ","
     with file.path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
-        names = next(csv.reader(stream, delimiter=delimiter), [])
+        names = next(csv.reader(stream, delimiter=_delimiter(file)), [])
 
-    return file.table(names, lambda wanted: _parsed_csv(file, delimiter, wanted))
+    return file.table(names, lambda wanted: _with_numbers(_texts_of_csv(file, wanted)))
 
 
-def _parsed_csv(file: _File, delimiter: str, names: Sequence[str]) -> Any:
-    """Read columns of a CSV file; a column of numbers has no codes such as "007" in it."""
+def _delimiter(file: _File) -> str:
+    return "\t" if file.path.suffix.lower() == ".tsv" else ","
+
+
+def _texts_of_csv(file: _File, names: Sequence[str]) -> Any:
+    """Return columns of a CSV file as they are written."""
     arrow, parser = load("pyarrow", "parquet"), load("pyarrow.csv", "parquet")
+    delimiter = _delimiter(file)
     try:
         found = parser.read_csv(
             file.path,
@@ -417,7 +423,14 @@ def _parsed_csv(file: _File, delimiter: str, names: Sequence[str]) -> Any:
     if num_quotes % 2 or (num_quotes and num_lines > found.num_rows + 1):
         for _ in strict_rows(file.path, delimiter, file.title, errors="replace"):
             pass
-    return arrow.table({name: _numbers_if_any(found[name]) for name in names})
+    return found
+
+
+def _with_numbers(texts: Any) -> Any:
+    """Return columns of texts; one of numbers alone, without codes such as "007", as numbers."""
+    return load("pyarrow", "parquet").table(
+        {name: _numbers_if_any(texts[name]) for name in texts.column_names}
+    )
 
 
 def _numbers_if_any(texts: Any) -> Any:
@@ -496,7 +509,7 @@ def _array_of(values: Any) -> Any:
     if not hasattr(values, "__array__"):
         values = list(values)
         if not any(isinstance(each, np.datetime64 | np.timedelta64) for each in values):
-            return arrow.array(values)
+            return _array_of_list(values)
     values = np.asarray(values)
     if values.dtype.kind in "biufmM" and values.ndim:
         values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
@@ -505,7 +518,38 @@ def _array_of(values: Any) -> Any:
             return flat
         rows = arrow.FixedSizeListArray.from_arrays(flat, math.prod(shape))
         return arrow.fixed_shape_tensor(flat.type, shape).wrap_array(rows)
-    return arrow.array(values.tolist())
+    return _array_of_list(values.tolist())
+
+
+def _array_of_list(values: list[Any]) -> Any:
+    """Return values of any kind as an array of pyarrow.
+
+    Raises:
+        TypeError: pyarrow would cut a time down to its date or its zone off, or encode a text.
+    """
+    found = load("pyarrow", "parquet").array(values)
+    if re.search("date|timestamp|binary", str(found.type)):
+        kind_at: dict[tuple[Any, ...], str] = {}
+        for place, kind in _kinds(values, ()):
+            if kind_at.setdefault(place, kind) != kind:
+                raise TypeError(f"it has {kind_at[place]} and {kind} in one column")
+    return found
+
+
+def _kinds(values: Iterable[Any], place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield what dates, times, texts and bytes are, with their place in dicts and lists."""
+    for each in values:
+        if isinstance(each, Mapping):
+            for name, value in each.items():
+                yield from _kinds((value,), (*place, name))
+        elif isinstance(each, list | tuple | set | frozenset):
+            yield from _kinds(each, (*place, None))
+        elif isinstance(each, datetime) and each == each:  # noqa: PLR0124 (NaT of pandas is not)
+            yield place, "times" if each.tzinfo is None else "times with a zone"
+        elif isinstance(each, date) and not isinstance(each, datetime):
+            yield place, "dates"
+        elif isinstance(each, str | bytes):
+            yield place, "texts" if isinstance(each, str) else "bytes"
 
 
 _FILES: dict[str, Callable[[_File], Table]] = {
@@ -594,11 +638,22 @@ def open_tables(
             "column there, or name the wanted ones by fields="
         )
 
+    # A CSV file does not say the types of its columns: keys such as "7" in one and "007" or "a7" in
+    # another are texts.
+    are_texts = all(file_name(each.locations[0]).lower().endswith(_TEXTS) for each in origins)
+
+    def part(table: Table, wanted: Sequence[str]) -> Any:
+        if table.origin is None or not are_texts:
+            return table.only(wanted).arrow()
+        path = _fetched(table.origin.locations[0], cache)
+        return _texts_of_csv(_File(path, table.name, table.origin, cache), wanted)
+
     def read(wanted: Sequence[str]) -> Any:
         arrow = load("pyarrow", "parquet")
-        parts = [table.only(wanted).arrow() for table in tables]
+        parts = [part(table, wanted) for table in tables]
         try:
-            return arrow.concat_tables(parts, promote_options="permissive")
+            found = arrow.concat_tables(parts, promote_options="permissive")
+            return _with_numbers(found) if are_texts else found
         except arrow.ArrowException as error:
             raise ValueError(
                 f"{origin.title}: the tables have columns of unlike types: {error}; write them "
