@@ -298,6 +298,17 @@ def test_segments_of_the_wrong_place_are_caught_by_the_digest(
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(lie_range="bytes")
-    with pytest.raises(IntegrityError, match="md5"):
+    with pytest.raises(IntegrityError, match=r"md5 .*, the spec says .*; put the right file there"):
         cache.get(ShardRef.of(url, md5sum=MD5))
     assert leftovers(cache) == []
+
+
+def test_a_file_of_another_size_is_shown_as_it_begins(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """The error says what to do and how the response begins, without the zeros of a header."""
+    url = shard_server.put("a.tar", b"name.txt".ljust(2048, b"\0"))
+    with pytest.raises(IntegrityError, match="2048 bytes, the spec says 9") as caught:
+        ShardCache(tmp_path / "cache").get(ShardRef.of(url, filesize=9))
+    assert "create the spec again" in str(caught.value)
+    assert str(caught.value).endswith("begins with b'name.txt'")

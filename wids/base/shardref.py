@@ -26,6 +26,9 @@ __all__ = [
 
 _FIELDS = ("url", "nsamples", "filesize", "index", "pack", "dataset")
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
+_REMEDY = (
+    "nothing of it was kept; put the right file there, or create the spec again (`wids create`)"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,9 +52,9 @@ class ShardRef(Mapping[str, Any]):
     >>> ref = ShardRef("a.tar", filesize=10, digests={"md5sum": "AB12"})
     >>> ref["filesize"], "sha256" in ref, ref.version
     (10, False, 'ab12')
-    >>> ref.check_size("a.tar", 9)
+    >>> ref.check_size("a.tar", 9, remedy="fetch it again")
     Traceback (most recent call last):
-    wids.errors.IntegrityError: a.tar: 9 bytes, the spec says 10; nothing of it was kept
+    wids.errors.IntegrityError: a.tar: 9 bytes, the spec says 10; fetch it again
     """
 
     url: str
@@ -107,7 +110,7 @@ class ShardRef(Mapping[str, Any]):
                 return {DIGESTS[name].algorithm: digest.lower()}
         return {}
 
-    def check_size(self, name: str, nbytes: int, *, remedy: str = "nothing of it was kept") -> None:
+    def check_size(self, name: str, nbytes: int, *, remedy: str = _REMEDY) -> None:
         """Refuse a size that differs from `filesize`.
 
         Args:
@@ -136,8 +139,8 @@ class ShardRef(Mapping[str, Any]):
         for algorithm, promised in self.digest_to_check.items():
             if digests[algorithm] != promised:
                 raise IntegrityError(
-                    f"{name}: {algorithm} {digests[algorithm]}, the spec says {promised}; nothing "
-                    f"of it was kept. The file was changed after the spec was made, or on its way"
+                    f"{name}: {algorithm} {digests[algorithm]}, the spec says {promised}: the file "
+                    f"was changed after the spec was made, or on its way; {_REMEDY}"
                 )
 
     def __getitem__(self, key: str) -> Any:

@@ -579,9 +579,10 @@ class _Call:
                 # A wrong size is known before the first byte arrives; what came, often a page that
                 # explains it, is shown, too.
                 head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")
+                shown = head[:_SHOWN_NBYTES].rstrip(b"\0")  # a name in a header ends in zeros
                 raise IntegrityError(
                     f"{error}; the response is of type {stream.content_type or 'unknown'!r} and "
-                    f"begins with {head[:_SHOWN_NBYTES]!r}"
+                    f"begins with {shown!r}"
                 ) from None
         if in_segments and stream.stop is not None:
             for segment in self._segments(stream.version, part.nbytes):
