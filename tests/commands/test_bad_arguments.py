@@ -144,7 +144,7 @@ WRONG_DATA = [
     ("import table.csv -o o-%d.tar --key-rule last_dot", ["--key-rule does not apply"]),
     ("import table.csv -o o-%d.tar --maxcount 0", ["maxcount must be", "at least 1, got 0"]),
     ("import twice.csv -o o-%d.tar", ["twice.csv", "'name'"]),
-    ("export a.json o", ["o: expected a table", "a pack (.wpack); for plain files: wids map"]),
+    ("export a.json o", ["o: expected a table", "a pack (.wpack), too; for plain files: wids map"]),
     ("reshard a.json -o o.tar", ["'o.tar'", "one place for the shard's number", "wids.TarWriter"]),
     ("reshard a.json -o o-%d.tar --where clss", ['"clss" not found']),
     ("reshard a.json -o o-%d.tar --where .cls=3", ["in SQL, this is cls = 3"]),

@@ -97,7 +97,7 @@ def _members(path: Path, tar: _Path | None, most: int | None) -> Iterator[Foreig
         elif start.lstrip().startswith(b"{"):
             entries = _webshart_entries(path, start + stream.read())
         else:
-            raise _unfit(path, "an index of DALI, Energon or webshart", f"{start!r} at byte 0")
+            raise _unfit(path, "an index of DALI, Energon (index.sqlite) or webshart", f"{start!r} at byte 0")
     for name, extension, *span in entries:
         numbers = []
         for value in span:
@@ -203,7 +203,7 @@ def wrong_indexes(tar: Path, index: TarIndex) -> Iterator[tuple[str, str]]:
         except (ShardFormatError, OSError) as error:
             # A JSON of that name is most often a spec or annotations.
             if path.suffix != ".json" or "is wrong: " in str(error):
-                yield path.name, str(error)
+                yield path.name, str(error).removeprefix(f"{path}: ")
 
 
 def _checked(path: Path, tar: Path, index: TarIndex) -> int:

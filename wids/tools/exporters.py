@@ -84,8 +84,8 @@ def check_table_name(path: Path) -> None:
     refuse_url(path)
     if path.suffix.lower() not in _TABLES:
         raise ValueError(
-            f"{path}: expected a table ({', '.join(_TABLES)}) or a pack ({PACK_SUFFIX}); for plain "
-            "files: wids map SPEC -o - | tar -xf - -C FOLDER"
+            f"{path}: expected a table ({', '.join(_TABLES)}); wids export writes a pack "
+            f"({PACK_SUFFIX}), too; for plain files: wids map SPEC -o - | tar -xf - -C FOLDER"
         )
 
 
