@@ -97,7 +97,9 @@ def _members(path: Path, tar: _Path | None, most: int | None) -> Iterator[Foreig
         elif start.lstrip().startswith(b"{"):
             entries = _webshart_entries(path, start + stream.read())
         else:
-            raise _unfit(path, "an index of DALI, Energon (index.sqlite) or webshart", f"{start!r} at byte 0")
+            raise _unfit(
+                path, "an index of DALI, Energon (index.sqlite) or webshart", f"{start!r} at byte 0"
+            )
     for name, extension, *span in entries:
         numbers = []
         for value in span:
