@@ -56,11 +56,16 @@ def test_a_replaced_shard_is_an_error_and_read_anew_by_the_next_dataset(tmp_path
     assert count(wids.open(tmp_path / "s", cache_dir=tmp_path / "c"), "json.n = 2") == 1
 
 
-def test_a_damaged_file_is_built_again(tmp_path):
+@pytest.mark.parametrize("damage", ["cut", "footer"])
+def test_a_damaged_file_is_built_again(tmp_path, damage):
     write_numbers(tmp_path / "s" / "a.tar", range(100))
     assert count(wids.open(tmp_path / "s", cache_dir=tmp_path / "c")) == 100
     (path,) = files_in(tmp_path / "c")
-    path.write_bytes(path.read_bytes()[:500])
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(
+        data[:500] if damage == "cut" else data[:footer] + b"\xff" + data[footer + 1 :]
+    )
     assert count(wids.open(tmp_path / "s", cache_dir=tmp_path / "c")) == 100
 
 

@@ -95,7 +95,9 @@ class CatalogueFile:
             versions = [Version(**each) for each in json.loads(stated["wids.versions"])]
             structure = checked_structures(json.loads(stated["wids.structure"]))
             nulls = json.loads(stated["wids.nulls"])
-        except (pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
+        except (pa.ArrowInvalid, KeyError, ValueError, TypeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the system's; those without a number are Arrow's, of what it cannot parse
             raise ShardFormatError(
                 f"{path}: no file of a catalogue, or damaged: {error}"
             ) from error
