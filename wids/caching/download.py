@@ -283,5 +283,6 @@ def _of_other_kind(expected: str, part: PartFile, head: bytes, content_type: str
     """Return the error for a file of another kind than expected."""
     return FetchError(
         f"{part.name}: expected {expected}, got {part.nbytes} bytes of type "
-        f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; nothing was kept"
+        f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; nothing was "
+        "kept; check the URL, and whether it needs credentials"
     )

@@ -476,7 +476,8 @@ class MemberTable:
             )
         return ShardFormatError(
             f"{display_url(str(self._path))}: a damaged sidecar: {what}; delete it, and it is made "
-            "again from its shard"
+            "again from its shard, or fetched again; `wids create --sidecars` makes one anew that "
+            "is damaged on its server"
         )
 
 
