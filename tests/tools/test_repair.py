@@ -165,6 +165,21 @@ def test_a_tar_inside_of_a_field_is_no_sample(tmp_path: Path) -> None:
     assert done.left_out
 
 
+def test_samples_of_a_tar_inside_of_a_field_are_none_of_the_shard(tmp_path: Path) -> None:
+    """They may look like some of the shard's samples, which have fewer fields than others."""
+    inner = tar_bytes([(f"inner{i}.jpg", b"none") for i in range(7)])
+    members = {"few.jpg": b"few"}
+    for number in range(20):
+        members |= {f"{number:02}.jpg": b"picture", f"{number:02}.tar": inner}
+    whole = tar_bytes(members.items())
+    damaged = whole.index(b"12.tar")
+    data = whole[: damaged + 20] + b"?" * 20 + whole[damaged + 40 :]
+    done, found = repair(tmp_path, data)
+    assert found.items() <= members.items()
+    assert {"few.jpg", "11.jpg", "11.tar", "16.jpg", "16.tar"} <= found.keys()
+    assert "inner3" in {each.key for each in done.left_out}
+
+
 def test_no_other_file_is_replaced(tmp_path: Path) -> None:
     """A file that has the name of the new shard may be an intact shard, and stays."""
     (tmp_path / "x.tar").write_bytes(WHOLE[: len(WHOLE) // 2])

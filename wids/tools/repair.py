@@ -83,9 +83,10 @@ class _SampleRun:
 def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
     """Copy every intact sample of a damaged shard into a new one.
 
-    The sample before damage and the two after it are left out, since they may lack members, and so
-    are samples after it with fields that no other sample has. Changed bytes in the data of a member
-    are not detected, since a tar has no checksum of data.
+    The sample before damage and the two after it are left out, since they may lack members. So are
+    samples after it with fields that no other sample has, or that others have with more: an archive
+    that was a field may have them. Changed bytes in the data of a member are not detected, since a
+    tar has no checksum of data.
 
     Args:
         source: Path or URL of the shard.
@@ -183,6 +184,8 @@ def _whole_runs(runs: Sequence[_SampleRun], left_out: list[LeftOut]) -> list[_Sa
             reason = "has a field twice"
         elif run.extensions not in known:
             reason = reason or "follows damage, and has fields that no other sample has"
+        elif run.num_gaps not in sure and any(run.extensions < each for each in known):
+            reason = reason or "follows damage, and may lack fields that other samples have"
         if reason:
             start, end = _bytes_of(run.spans[0])[0], _bytes_of(run.spans[-1])[1]
             left_out.append(LeftOut(start, max(start, end), reason, run.key))
