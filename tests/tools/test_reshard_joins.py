@@ -186,7 +186,7 @@ def test_what_a_table_cannot_hold_is_listed_and_strict_refuses_it(
     assert not Path("strict.csv").exists()
 
 
-@pytest.mark.parametrize("command", ["export", "map"])
+@pytest.mark.parametrize("command", ["export", "map", "sql"])
 def test_no_table_of_the_join_is_replaced(
     joined: View, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,6 +199,8 @@ def test_no_table_of_the_join_is_replaced(
         given = ["export", "j.json", name]
         if command == "map":
             given = ["map", "j.json", "--function", "fn.py:f", "-o", name]
+        elif command == "sql":
+            given = ["sql", "j.json", "select key from samples", "-o", name]
         assert main(given) == 1
         said = capsys.readouterr().err
         assert f"{name}: is the table that is joined, and would be replaced; name another" in said

@@ -306,9 +306,12 @@ def sql(args: Arguments) -> int:
     """Print the answer to a query, or write it to a table."""
     if args.output is not None:
         from wids.tools.exporters import check_table_name, write_table
+        from wids.views.joining import refuse_joined
 
         check_table_name(Path(args.output))
     with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
+        if args.output is not None:
+            refuse_joined(Path(args.output), samples)
         found = samples.sql(args.query)
     if args.output is not None:
         write_table(Path(args.output), found.arrow())
