@@ -408,6 +408,16 @@ def test_the_page_is_usable_while_the_catalogue_is_built(tmp_path: Path) -> None
         assert (done["finished"], done["shards_done"]) == (True, 3)
 
 
+def test_a_server_that_ends_starts_no_process(tmp_path: Path) -> None:
+    """A question that is under way then is refused, since nobody would end its process."""
+    path = write_shard(tmp_path / "0.tar", [{"__key__": "a", ".cls": "1"}])
+    dataset = wids.open([str(path)], transformations="memoryview", cache_dir=tmp_path / "cache")
+    handlers = ApiHandlers(FieldReader(dataset), "test")
+    handlers.close()
+    with pytest.raises(CatalogueError, match="the server ends"):
+        handlers.page({"where": "cls = 1"})
+
+
 @pytest.mark.slow
 def test_building_keeps_the_bound_of_the_cache(tmp_path: Path) -> None:
     """Building trims the cache folder, and what is gone from it is built again, if it fits."""

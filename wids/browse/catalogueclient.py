@@ -84,6 +84,7 @@ class CatalogueClient:
         self._building: Background[bool] | None = None
         self._lock = threading.Lock()  # of what is built
         self._turn = threading.Lock()  # of the process that answers
+        self._is_closed = False
         self._forget()
 
     def _forget(self) -> None:
@@ -107,6 +108,10 @@ class CatalogueClient:
 
     def close(self) -> None:
         """End the processes."""
+        with self._lock:
+            self._is_closed = True
+            if self._building is not None:
+                self._building.stop()  # which may be about to start its process
         self._asker.close()
         if self._builder is not None:
             self._builder.close()
@@ -201,6 +206,8 @@ class CatalogueClient:
     def _ensure_built(self, headers: Sequence[str] = ()) -> None:
         """Start to build what is missing; raise NotReadyError unless all but headers is built."""
         with self._lock:
+            if self._is_closed:
+                raise CatalogueError("the catalogue is not built, as the server ends")
             if len(self._reader.fetched_whole) != self._num_fetched:
                 self._forget()  # shards were left out that are here now
                 self._asker.end()
