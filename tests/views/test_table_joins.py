@@ -546,6 +546,22 @@ def test_tables_beside_shards(dataset: Dataset, tmp_path: Path) -> None:
         dataset.join_tables("{shard}.parquet", fields=["url"], missing="drop")
 
 
+def test_a_list_of_one_table_is_saved(dataset: Dataset, tmp_path: Path) -> None:
+    """A view opens again whose list has one file, or that found one table beside its shards."""
+    write_tables(tmp_path)
+    for number in (5, 10):
+        (tmp_path / f"{number}.parquet").unlink()
+    listed = dataset[:5].join([tmp_path / "0.parquet"], fields=["width"])
+    beside = dataset.join_tables("{shard}.parquet", fields=["width"], missing="drop")
+    for number, joined in enumerate((listed, beside)):
+        joined.save(tmp_path / f"{number}.json")
+        again = wids.open(tmp_path / f"{number}.json", cache_dir=tmp_path / "cache")
+        assert again.column(".width").tolist() == list(range(5))
+    (tmp_path / "0.parquet").write_bytes(as_parquet(tmp_path).read_bytes())
+    with pytest.raises(wids.SpecError, match="has changed since it was joined"):
+        wids.open(tmp_path / "1.json", cache_dir=tmp_path / "cache")
+
+
 def test_csv_files_beside_shards_are_one_table(make_shard: MakeShard, tmp_path: Path) -> None:
     """Whether a column has numbers or texts is decided by the cells of all files together."""
     keys = [["007", "12"], ["1000", "1001"], ["a7"]]

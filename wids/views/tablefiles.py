@@ -619,7 +619,9 @@ def open_tables(
         nbytes += each.stamp.nbytes
         line = f"{base_name(each.locations[0])} {each.stamp.digest}\n"
         digest.update(line.encode("utf-8", "surrogateescape"))
-    together = FileStamp(nbytes, digest.hexdigest())
+    # One file is saved and opened as a table of its own.
+    one = origins[0].stamp.digest if len(origins) == 1 else None
+    together = FileStamp(nbytes, one or digest.hexdigest())
     is_relative = is_relative or any(each.is_relative for each in origins)
     origin = Origin(tuple(each.locations[0] for each in origins), together, is_relative)
     if stamp is not None and stamp.digest != together.digest:
