@@ -390,6 +390,9 @@ def test_a_patch_corrects_some_samples(folder: Path, make_shard: MakeShard) -> N
     assert [each.get(".cls") for each in corrected[2:6]] == [2, 33, None, 5]
     assert corrected.column(".cls", fill=-1)[2:6].tolist() == [2, 33, -1, 5]
     assert [".note" in each for each in corrected[2:6]] == [False, True, True, False]
+    answer = corrected.sql("select cls from samples where index between 2 and 5 order by index")
+    assert answer.arrow()["cls"].to_pylist() == [2, 33, None, 5]
+    assert keys(corrected[2:6].filter("cls >= 5")) == ["k0003", "k0005"]
 
 
 def test_fields_are_those_of_the_view(folder: Path) -> None:

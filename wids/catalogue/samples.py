@@ -227,6 +227,9 @@ def _are_in_tables(sides: Sequence[Side], columns: frozenset[str]) -> bool:
         for step in part.steps:
             if not isinstance(step, Join):
                 return False
+            rows = sides[step.side].rows() if step.replace and not step.absent else None
+            if rows is not None and (rows < 0).any():
+                continue  # samples without a row keep their own values, which may be in shards
             tables = [each.home for each in sides[step.side].parts]
             fields = [
                 set(filterfalse(has_headers, t.fields)) if isinstance(t, JoinedTable) else set()
