@@ -546,6 +546,16 @@ def test_tables_beside_shards(dataset: Dataset, tmp_path: Path) -> None:
         dataset.join_tables("{shard}.parquet", fields=["url"], missing="drop")
 
 
+def test_texts_in_lists_and_structs_of_several_row_groups(dataset: Dataset, tmp_path: Path) -> None:
+    """Each group of rows has a dictionary of its own for the texts."""
+    tags = [[f"tag {n}"] * (n % 3) for n in range(COUNT)]
+    boxes = [None if n % 4 == 0 else {"name": f"box {n}"} for n in range(COUNT)]
+    table = pa.table({"key": KEYS, "tags": tags, "box": boxes})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet", row_group_size=5)
+    joined = dataset.join(tmp_path / "t.parquet")
+    assert [(s[".tags"], s[".box"]) for s in joined] == list(zip(tags, boxes, strict=True))
+
+
 def test_a_list_of_one_table_is_saved(dataset: Dataset, tmp_path: Path) -> None:
     """A view opens again whose list has one file, or that found one table beside its shards."""
     write_tables(tmp_path)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path, PurePosixPath
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -278,7 +278,12 @@ def _open_parquet(file: _File) -> Table:
             nbytes, num_rows, coded = _facts_of_parquet(file.path, wanted)
             file.check_size(nbytes)
             with parquet.ParquetFile(file.path, read_dictionary=coded) as opened:
-                batches = opened.iter_batches(num_rows, columns=list(wanted))
+                # One group of rows after another, as texts in lists and structs have a dictionary
+                # in each, and a batch one.
+                batches = chain.from_iterable(
+                    opened.iter_batches(num_rows, row_groups=[group], columns=list(wanted))
+                    for group in range(opened.num_row_groups)
+                )
                 nothing = opened.schema_arrow.empty_table().select(wanted)
                 return _together(file.plain(batches), nothing)
         except SpecError:
