@@ -127,7 +127,10 @@ def test_a_server_with_faults_gives_the_same_index(
     fetcher = Fetcher(QUICK)
     record = index_shard(url, index_dir=tmp_path / "index", fetcher=fetcher)
     fetcher.close()
-    assert not {each.name for each in set(threading.enumerate()) - before if "wids" in each.name}
+    begun = [each for each in set(threading.enumerate()) - before if "wids" in each.name]
+    for thread in begun:
+        thread.join(60)  # told to end, but not waited for
+    assert not [thread.name for thread in begun if thread.is_alive()]
     assert TarIndex.load(record.entry["index"]).digest == local_index(tmp_path, data).digest
 
 
