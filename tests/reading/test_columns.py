@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.specs.textcolumns import TextColumn
+from wids.specs.shardtable import TextColumn
 
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=8)))

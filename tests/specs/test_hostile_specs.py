@@ -10,9 +10,9 @@ import pytest
 
 import wids
 from wids.errors import SpecError, WidsError
+from wids.specs.shardtable import TextColumn
 from wids.specs.sources import expand_braces, load_spec
 from wids.specs.spec import DatasetSpec, SpecBounds
-from wids.specs.textcolumns import TextColumn
 
 BASE = "https://user:SECRET@host/sets/train.json?sig=SECRET"
 SHARD = {"url": "https://user:SECRET@host/a.tar?sig=SECRET", "nsamples": 3}

@@ -26,10 +26,10 @@ from wids.specs.shardtable import (
     MOST_SAMPLES,
     UNKNOWN,
     ShardTable,
+    TextColumn,
     digest_rows,
     extras_of,
 )
-from wids.specs.textcolumns import TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,7 @@ from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
 from wids.log import logger
-from wids.specs.shardtable import ShardTable
-from wids.specs.textcolumns import TextColumn
+from wids.specs.shardtable import ShardTable, TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
