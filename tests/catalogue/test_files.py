@@ -83,6 +83,28 @@ def test_a_bounded_cache_keeps_its_bound(tmp_path):
     assert count(dataset) == 800
 
 
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_file_that_is_evicted_once_it_is_built_is_built_again(tmp_path, monkeypatch, times):
+    """As another process does whose files take the room; in the end it is an error."""
+    write_numbers(tmp_path / "s" / "a.tar", range(5))
+    write, evicted = files.write_samples, []
+
+    def evict(opened, path):
+        write(opened, path)
+        if len(evicted) < times:
+            path.unlink()
+            evicted.append(path)
+
+    monkeypatch.setattr(files, "write_samples", evict)
+    dataset = wids.open(tmp_path / "s", cache_dir=tmp_path / "c", cache_size=1 << 20)
+    if times == 1:
+        assert count(dataset, "json.n > 2") == 2
+    else:
+        with pytest.raises(FileNotFoundError):
+            count(dataset)
+        assert len(evicted) == 3
+
+
 def test_shards_that_may_not_be_read_or_cannot_be_are_left_out(tmp_path):
     for shard in range(3):
         write_numbers(tmp_path / "s" / f"{shard}.tar", range(shard * 5, shard * 5 + 5))

@@ -137,9 +137,14 @@ class SampleTable:
             instance = self._over_tables(sides, names.columns) or self.opened(sides, names)
             with instance.asked() as cursor:
                 return cursor.sql(query).to_arrow_table()
-        except (duckdb.Error, RuntimeError) as error:
+        except (duckdb.Error, RuntimeError, FileNotFoundError) as error:
             # In place of a file that is gone, DuckDB looks for a folder, which it may not.
             is_gone = isinstance(error, duckdb.IOException) or '/**/*.parquet"' in str(error)
+            if isinstance(error, FileNotFoundError):
+                # Those of the system have a number: the file was evicted once it was built.
+                is_gone = error.errno is not None
+                if attempts == 1 or not is_gone:
+                    raise
             if is_gone or isinstance(error, duckdb.FatalException):
                 self._instance = self._of_tables = None  # the next query opens another
             if attempts == 1 or not is_gone:
