@@ -206,8 +206,8 @@ class CatalogueClient:
     def _ensure_built(self, headers: Sequence[str] = ()) -> None:
         """Start to build what is missing; raise NotReadyError unless all but headers is built."""
         with self._lock:
-            if self._is_closed:
-                raise CatalogueError("the catalogue is not built, as the server ends")
+            if self._is_closed:  # the page that still asks is told to ask again
+                raise NotReadyError("catalogue", self.progress())
             if len(self._reader.fetched_whole) != self._num_fetched:
                 self._forget()  # shards were left out that are here now
                 self._asker.end()
@@ -223,7 +223,8 @@ class CatalogueClient:
             with self._lock:
                 if self._building is building:
                     self._building = None  # the next question tries again
-            raise
+                if not self._is_closed:
+                    raise
         if not self._is_built:
             raise NotReadyError("catalogue", self.progress())
 
