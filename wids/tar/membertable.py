@@ -121,10 +121,7 @@ class MemberTable:
     @property
     def extensions(self) -> set[str]:
         """The extensions of all samples together."""
-        sets = self._sidecar.extension_sets
-        return {
-            each.decode("utf-8", "surrogateescape") for all_ in sets for each in all_.split(b"/")
-        }
+        return {name for names in self._sidecar.extension_sets for name in _names_in(names)}
 
     @property
     def offsets(self) -> NDArray[np.int64]:
@@ -400,8 +397,7 @@ class MemberTable:
         """Return the extensions of a set, and a function that unpacks its samples' spans."""
         layout = self._layouts.get(set_id)
         if layout is None:
-            names = self._sidecar.extension_sets[set_id]
-            extensions = tuple(names.decode("utf-8", "surrogateescape").split("/"))
+            extensions = _names_in(self._sidecar.extension_sets[set_id])
             if len(set(extensions)) < len(extensions) or not all(e[:1] == "." for e in extensions):
                 raise self._damaged(f"extension set {set_id} is malformed")
             layout = extensions, struct.Struct(f"<{2 * len(extensions)}q").unpack_from
@@ -416,10 +412,7 @@ class MemberTable:
         """
         self.check_rows()
         table = table_of(self._sidecar)
-        names = [
-            tuple(each.decode("utf-8", "surrogateescape").split("/"))
-            for each in self._sidecar.extension_sets
-        ]
+        names = list(map(_names_in, self._sidecar.extension_sets))
         sizes = np.frombuffer(self._spans, "<i8").reshape(-1, 2)[:, 1]
         columns = IndexColumns(
             bytes(self._key_bytes), table[:, 1], table[:, 0], table[:-1, 2], names, sizes
@@ -479,6 +472,11 @@ class MemberTable:
             "again from its shard, or fetched again; `wids create --sidecars` makes one anew that "
             "is damaged on its server"
         )
+
+
+def _names_in(extension_set: bytes) -> tuple[str, ...]:
+    """Return the extensions of a set, which the sidecar joins by `/`."""
+    return tuple(extension_set.decode("utf-8", "surrogateescape").split("/"))
 
 
 class SampleKeys(Sequence[str]):
@@ -650,9 +648,7 @@ class SpanTable:
         self._first_spans, self._key_starts, self._set_ids = self.rows.T[:3]
         self._keys_nbytes = len(sidecar.keys)
         self._shard_nbytes = sidecar.source.nbytes
-        self._sets = [
-            names.decode("utf-8", "surrogateescape").split("/") for names in sidecar.extension_sets
-        ]
+        self._sets = list(map(_names_in, sidecar.extension_sets))
         # Maps the extensions of one request to their positions in each extension set, and to
         # whether these are the same for all samples.
         self._positions: dict[tuple[str, ...], tuple[NDArray[np.int64], bool]] = {}
