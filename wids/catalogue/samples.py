@@ -138,13 +138,11 @@ class SampleTable:
             with instance.asked() as cursor:
                 return cursor.sql(query).to_arrow_table()
         except (duckdb.Error, RuntimeError, FileNotFoundError) as error:
+            if isinstance(error, FileNotFoundError) and (attempts == 1 or error.errno is None):
+                raise  # those of the system have a number: a file evicted once it was built
+            is_gone = isinstance(error, duckdb.IOException | FileNotFoundError)
             # In place of a file that is gone, DuckDB looks for a folder, which it may not.
-            is_gone = isinstance(error, duckdb.IOException) or '/**/*.parquet"' in str(error)
-            if isinstance(error, FileNotFoundError):
-                # Those of the system have a number: the file was evicted once it was built.
-                is_gone = error.errno is not None
-                if attempts == 1 or not is_gone:
-                    raise
+            is_gone = is_gone or '/**/*.parquet"' in str(error)
             if is_gone or isinstance(error, duckdb.FatalException):
                 self._instance = self._of_tables = None  # the next query opens another
             if attempts == 1 or not is_gone:
