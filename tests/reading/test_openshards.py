@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import wids
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.reading.datasetshards import DatasetShards, ShardVersions
-from wids.reading.openshards import WantedFields, default_max_open_shards
+from wids.reading.datasetshards import DatasetShards, ShardVersions, WantedFields
+from wids.reading.openshards import default_max_open_shards
 from wids.reading.shardopener import ShardOpener
 from wids.reading.tarindexes import TarIndexes
 from wids.specs.indexrules import rules_of

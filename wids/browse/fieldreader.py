@@ -15,7 +15,6 @@ from wids.codecs.formats import field_kind, wrapper_of
 from wids.errors import FetchError, ShardChangedError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy
-from wids.reading.openshards import is_by_range
 from wids.reading.tarindexes import UnusableIndexError
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, slots_of, stored_fields
@@ -280,7 +279,7 @@ class FieldReader:
             self.shard_of(index),
             local_index,
             display_url(ref.url),
-            is_by_range(shard),
+            shard.is_by_range,
             tuple(found),
         )
 
@@ -345,7 +344,7 @@ class FieldReader:
     def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
         """Read the wanted fields of some samples of one shard, if it is read by byte range."""
         shard, _, ref = self._opened(group[0][0].index)
-        if not is_by_range(shard):
+        if not shard.is_by_range:
             return
         extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
         with self.failures.noted(group[0][0].shard_index, ref.url, FetchError):
@@ -405,7 +404,7 @@ class FieldReader:
         joined = self.joined
         if joined is not None and may_give(slots_of(joined.samples), extension):
             return None
-        if is_by_range(shard):
+        if shard.is_by_range:
             return None
         found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
         return None if found is None else (found[0], found[1][:, 0])
@@ -442,6 +441,6 @@ class FieldReader:
             located[0].confirm()
         self.failures.forget(shard_index, url)
         self._opened_before.add(shard_index)
-        if far and not is_by_range(located[0]):
+        if far and not located[0].is_by_range:
             self.fetched_whole.add(shard_index)
         return located

@@ -23,7 +23,7 @@ from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 from wids.reading.collate import follow_path
 from wids.reading.keptcolumns import ColumnPart, ColumnSource
-from wids.reading.openshards import by_shard, is_by_range
+from wids.reading.openshards import by_shard
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.reading.ragged import Values, fill_in, join, pack, take
 from wids.tar.fileshard import FileShard
@@ -171,7 +171,7 @@ class ColumnReader:
         if part is not None:
             return part
         opened = self.shards.open_unkept(number)
-        by_range = is_by_range(opened.shard)
+        by_range = opened.shard.is_by_range
         if by_range:
             # Digests in the spec cannot be checked then. So the stored column belongs to the
             # version on the server, and is used while the server has that version.
@@ -301,7 +301,7 @@ def read_key_hashes(shards: DatasetShards, number: int) -> npt.NDArray[np.uint64
     columns = index.columns()
     hashes = hash_packed(columns.key_bytes, columns.key_starts)
     # On a server, the shard may be another version than the spec promises.
-    if opened is not None and not is_by_range(opened.shard):
+    if opened is not None and not opened.shard.is_by_range:
         shards.keep(number, source, opened, ColumnPart(hashes, np.empty(0, np.int64)))
     return hashes
 

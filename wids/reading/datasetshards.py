@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from base64 import b64decode, b64encode
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -27,31 +27,77 @@ from wids.base.warn import warn
 from wids.caching.cache import version_of_file
 from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
-from wids.reading.openshards import OpenShard, is_by_range
+from wids.reading.openshards import OpenShard
 from wids.reading.tarindexes import UnusableIndexError
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
     from wids.reading.keptcolumns import ColumnPart, ColumnSource
-    from wids.reading.openshards import WantedFields
     from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["DatasetShards", "ShardVersions", "warn_of_doubtful"]
+__all__ = ["DatasetShards", "ShardVersions", "WantedFields", "warn_of_doubtful"]
 
+_MOST_NAMED = 20  # fields in a message; a shard may have thousands
 _MOST_UNFETCHED = 64  # tar indexes of shards that are not fetched in memory
 _NBYTES = 8  # of the digest of a tar index, as text of twice as many digits in `Version`
 # Of an archive without members: two blocks of zeros, or as many as GNU tar writes. With less than a
 # block, it is compressed or a file of nothing.
 _EMPTY_NBYTES = (*range(512), 1024, 10_240)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFields:
+    """Extensions that a caller wants to read, checked against the shards that are opened.
+
+    Attributes:
+        unchecked: Extensions to look for in the next shard that is opened.
+        read: All of them that may also occur in another case, which is looked for in each shard.
+    """
+
+    unchecked: list[str] = field(default_factory=list)
+    read: set[str] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.read.update(self.unchecked)
+
+    def want(self, extensions: Collection[str], opened: Mapping[int, OpenShard]) -> None:
+        """Check extensions against an open shard, now or as soon as there is one."""
+        self.unchecked.extend(extensions)
+        self.read.update(extensions)
+        for each in list(opened.values())[:1]:
+            self.check(each.shard, each.url)
+
+    def check(self, shard: ReadableShard, url: str) -> None:
+        """Warn of wanted fields that a shard lacks, or has in another case, too."""
+        if not self.read or not len(shard):
+            return
+        extensions = shard.index.extensions
+        missing = [name for name in self.unchecked if name not in extensions]
+        if missing:
+            warn(
+                f"fields: no sample of {display_url(url)} has {', '.join(map(repr, missing))}; "
+                f"its samples have {', '.join(sorted(extensions)[:_MOST_NAMED])}"
+            )
+        # Only now: where the warning is an error, it is one at each read.
+        self.unchecked.clear()
+        folded = {name.lower() for name in self.read}
+        unread = sorted(each for each in extensions - self.read if each.lower() in folded)
+        if unread and not missing:
+            listed = ", ".join(map(repr, unread[:_MOST_NAMED]))
+            warn(
+                f"fields: samples of {display_url(url)} have {listed}, which fields= does not "
+                "name: extensions keep their case; name all of them, or give the files one case"
+            )
+            self.read.clear()
 
 
 class ShardVersions:
@@ -279,10 +325,10 @@ class DatasetShards:
         shard = self._lent.get(number)
         if shard is None:
             shard = self.opener.open(ref, partial(self.versions.require, number))
-            if is_by_range(shard):
+            if shard.is_by_range:
                 self._lent[number] = shard
         # Of a shard that is read by range, the version is recorded with the first bytes.
-        if not is_by_range(shard) or self.versions.get(number) is not None:
+        if not shard.is_by_range or self.versions.get(number) is not None:
             self.versions.require(number, shard.version)
         expected = int(self.table.nsamples[number])
         # Checked before any sample is read, since a wrong count shifts the indexes of all later
@@ -406,7 +452,7 @@ class DatasetShards:
         there = cache.version_of(ref)
         # The digest of a local shard is not checked, so its size and date tell more.
         version: object = there.file or ref.digest_to_check or there.content
-        if opened is not None and is_by_range(opened.shard):
+        if opened is not None and opened.shard.is_by_range:
             version = opened.shard.version.proof
         if not version:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,11 @@ import numpy as np
 
 from wids.base.arguments import checked_position
 from wids.base.system import max_descriptors
-from wids.base.urls import display_url
-from wids.base.warn import warn
 from wids.errors import DecodeError
 from wids.reading.pipeline import Sample, while_reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -29,16 +27,13 @@ __all__ = [
     "Locator",
     "OpenShard",
     "ShardSamples",
-    "WantedFields",
     "by_shard",
     "default_max_open_shards",
-    "is_by_range",
 ]
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
 DESCRIPTORS_PER_SHARD = 2
 MOST_OPEN_SHARDS = 4096
-_MOST_NAMED = 20  # fields in a message; a shard may have thousands
 
 # Up to this number of shards, a list of Python ints is small, and bisecting it is faster than
 # bisecting an array.
@@ -177,59 +172,8 @@ class OpenShard:
         return self.shard.is_evicted()
 
 
-def is_by_range(shard: ReadableShard) -> bool:
-    """Return whether a shard is read from its server by byte range, and not from a file here."""
-    return shard.memory is None
-
-
 # Some samples of one shard, by their local indexes.
 ShardSamples = tuple[OpenShard, list[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class WantedFields:
-    """Extensions that a caller wants to read, checked against the shards that are opened.
-
-    Attributes:
-        unchecked: Extensions to look for in the next shard that is opened.
-        read: All of them that may also occur in another case, which is looked for in each shard.
-    """
-
-    unchecked: list[str] = field(default_factory=list)
-    read: set[str] = field(init=False, default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.read.update(self.unchecked)
-
-    def want(self, extensions: Collection[str], opened: Mapping[int, OpenShard]) -> None:
-        """Check extensions against an open shard, now or as soon as there is one."""
-        self.unchecked.extend(extensions)
-        self.read.update(extensions)
-        for each in list(opened.values())[:1]:
-            self.check(each.shard, each.url)
-
-    def check(self, shard: ReadableShard, url: str) -> None:
-        """Warn of wanted fields that a shard lacks, or has in another case, too."""
-        if not self.read or not len(shard):
-            return
-        extensions = shard.index.extensions
-        missing = [name for name in self.unchecked if name not in extensions]
-        if missing:
-            warn(
-                f"fields: no sample of {display_url(url)} has {', '.join(map(repr, missing))}; "
-                f"its samples have {', '.join(sorted(extensions)[:_MOST_NAMED])}"
-            )
-        # Only now: where the warning is an error, it is one at each read.
-        self.unchecked.clear()
-        folded = {name.lower() for name in self.read}
-        unread = sorted(each for each in extensions - self.read if each.lower() in folded)
-        if unread and not missing:
-            listed = ", ".join(map(repr, unread[:_MOST_NAMED]))
-            warn(
-                f"fields: samples of {display_url(url)} have {listed}, which fields= does not "
-                "name: extensions keep their case; name all of them, or give the files one case"
-            )
-            self.read.clear()
 
 
 def default_max_open_shards() -> int:

@@ -38,13 +38,13 @@ from wids.caching.cache import ShardCache
 from wids.fetching.storesettings import StoreSettings
 from wids.log import logger, show_if_verbose
 from wids.reading.collate import explain_missing
-from wids.reading.datasetshards import DatasetShards, ShardVersions, warn_of_doubtful
-from wids.reading.openshards import (
-    Locator,
+from wids.reading.datasetshards import (
+    DatasetShards,
+    ShardVersions,
     WantedFields,
-    by_shard,
-    default_max_open_shards,
+    warn_of_doubtful,
 )
+from wids.reading.openshards import Locator, by_shard, default_max_open_shards
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener

@@ -144,6 +144,11 @@ class ReadableShard(Protocol):
         """All bytes of the shard, mapped; None for one that is read by range."""
         return None
 
+    @property
+    def is_by_range(self) -> bool:
+        """Whether it is read from its server by byte range, and not from a file here."""
+        return self.memory is None
+
     def announce(
         self,
         local_indexes: Iterable[int],  # noqa: ARG002 (for shards that are mapped)
