@@ -8,6 +8,7 @@ import shutil
 import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -580,6 +581,22 @@ def test_numbers_that_fit_into_no_parquet_column_are_named(folder: Path) -> None
 
     with pytest.raises(ValueError, match=r"x\.parquet: expected values that fit into one column"):
         map_samples(dataset, mixed, "x.parquet", workers=1, maxcount=1)
+    assert not (folder / "x.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        (date(2020, 1, 1), datetime(2020, 1, 1, 5, tzinfo=UTC)),
+        (datetime.fromisoformat("2020-01-01T05:00"), datetime(2020, 1, 1, 5, tzinfo=UTC)),
+    ],
+)
+def test_a_time_is_not_cut_for_a_parquet_column(folder: Path, times: tuple[date, date]) -> None:
+    """Dates beside datetimes, and such without a zone beside others, are an error, not cut."""
+    dataset = wids.ShardListDataset("all.json")[:2]
+    done = map_samples(dataset, lambda each: {"at": times[each[".cls"]]}, "x.parquet", workers=1)
+    (error,) = done.failures.values()
+    assert "fit into no column 'at': there are date" in str(error)
     assert not (folder / "x.parquet").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import output_file
@@ -90,8 +91,12 @@ class ColumnFile:
         names = dict.fromkeys(name for row in rows for name in row) or {"key": None}
         columns = {}
         for name in names:
+            cells = [row.get(name) for row in rows]
             try:
-                columns[name] = arrow.array([row.get(name) for row in rows])
+                kinds = {kind for cell in cells if (kind := _kind_of_time(cell))}
+                if len(kinds) > 1:
+                    raise TypeError(f"there are {' and '.join(sorted(kinds))}")
+                columns[name] = arrow.array(cells)
             except (arrow.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise ValueError(
                     f"{self._path}: the values of samples {rows[0]['key']!r} to "
@@ -139,3 +144,13 @@ class ColumnFile:
                 f"samples: {error}; return values of one type"
             ) from error
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _kind_of_time(value: Any) -> str | None:
+    """Return the kind of a date or time, None for other values.
+
+    In an array of two kinds, Arrow cuts the time of day or the time zone without an error.
+    """
+    if isinstance(value, datetime):
+        return "datetimes without a time zone" if value.tzinfo is None else "datetimes with one"
+    return "dates" if isinstance(value, date) else None
