@@ -92,7 +92,7 @@ docs: install $(VENV)/docs-ready
 
 # The photographs are fetched once, as for the benchmarks.
 pictures: $(VENV)/ready
-	PYTHONPATH=. $(BIN)/python tools/make_pictures.py
+	PYTHONPATH="$(CURDIR)" $(BIN)/python tools/make_pictures.py
 
 release: $(VENV)/ready
 	sh tools/release.sh $(BIN)
