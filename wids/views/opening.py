@@ -48,7 +48,6 @@ from wids.views.plan import (
     checked_names,
     fields_of_leaf,
     slots_of,
-    slots_under,
 )
 from wids.views.planned import Facts
 from wids.views.rows import Rows
@@ -655,7 +654,7 @@ def _check_work(slots: Sequence[Slot]) -> None:
     work = [1] * len(slots)
     for number in range(len(slots) - 1, -1, -1):
         for source in slots[number].sources:
-            reads = [sum(work[slot] for slot in slots_under(step)) for step in source.steps]
+            reads = [sum(work[slot] for slot in step.slots) for step in source.steps]
             work[number] = max(work[number], 1 + sum(reads) + len(reads))
         if work[number] > _MOST_WORK:
             raise SpecError(

@@ -20,12 +20,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import check_extension, to_list
+from wids.base.draws import within_sample
 from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.reading.collate import Window
@@ -67,7 +68,6 @@ __all__ = [
     "names_at",
     "pruned",
     "slots_of",
-    "slots_under",
     "stored_fields",
     "surrounded",
     "window_of",
@@ -94,10 +94,10 @@ class ListLeaf:
     """
 
     batch_kind = "samples"
+    class_names: ClassVar[Mapping[int, str]] = {}
 
     def __init__(self, samples: Any) -> None:
         self.samples = samples
-        self.class_names: Mapping[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -144,12 +144,31 @@ class ListLeaf:
     def __repr__(self) -> str:
         return f"{type(self.samples).__name__} of {len(self.samples)}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ListLeaf, (self.samples,)
+
+class _Step:
+    """What follows the reading of a sample: `applied(sample, others, number)` is the one after it.
+
+    `others` are the samples in `slots`, None without a counterpart, and `number` is the index of
+    the sample, for messages. A sample is a dict of fields; what is done to it can be done to
+    anything by the names of its fields: to their columns, or to where they are stored.
+
+    Attributes:
+        slots: Numbers of the slots whose samples are needed, all larger than that of its own.
+    """
+
+    slots: tuple[int, ...] = ()
+
+    def moved(self, _numbers: Sequence[int]) -> Self:
+        """Return the step in a plan in which the slots have other numbers."""
+        return self
+
+    def originals(self, name: str) -> Sequence[str]:
+        """Return the fields before the step that a name after it may stand for, in their order."""
+        return (name,)
 
 
 @dataclass(eq=False)
-class Add:
+class Add(_Step):
     """Step that merges the fields of the sample in another slot.
 
     Attributes:
@@ -171,6 +190,7 @@ class Add:
 
     def __post_init__(self) -> None:
         self.is_plain = not (self.rename or self.replace)
+        self.slots = (self.slot,)
 
     def moved(self, numbers: Sequence[int]) -> Add:
         """Return the step in a plan in which the slots have other numbers."""
@@ -188,30 +208,23 @@ class Add:
         """Return the names in the joined sample of fields of the slot."""
         return [self.rename.get(name, name) for name in names] if self.rename else list(names)
 
-    def merged(self, left: Any, right: Any, number: int) -> Any:
-        """Return a sample with the fields of another one.
-
-        Args:
-            left: The sample.
-            right: The other one; None if there is no counterpart.
-            number: Index of the sample, for messages.
+    def applied(self, sample: Any, others: Sequence[Any], number: int) -> Any:
+        """Return a sample with the fields of another one, or anything by their names.
 
         Raises:
             SpecError: Their keys differ, or both have a field.
             TypeError: A transformation made something else of one of them.
         """
+        left, (right,) = sample, others
         try:
             if self.is_plain and left["__key__"] == right["__key__"]:
                 both: dict[str, Any] = right | left
-                # The labels are in both; were a field, the lengths would tell.
-                if len(both) == len(left) + len(right) - _NUM_LABELS:
+                # Samples have all labels in common; were a field, too, the lengths would tell.
+                is_sum = len(both) == len(left) + len(right) - _NUM_LABELS
+                if is_sum and "__shardindex__" in left and "__shardindex__" in right:
                     return both
         except (TypeError, KeyError):
             pass
-        return self.added(left, right, number)
-
-    def added(self, left: Any, right: Any, number: int) -> Any:
-        """Return anything by the names of the fields of two samples as `merged` does."""
         if right is None:
             if self.absent is None:
                 return left
@@ -230,15 +243,19 @@ class Add:
         return {**left, **fields}
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
+@dataclass(eq=False)
+class Call(_Step):
     """Step that replaces a sample by the result of a function."""
 
     function: Callable[[Any], Any]
 
+    def applied(self, sample: Any, _others: Sequence[Any], number: int) -> Any:
+        """Return the result of the function."""
+        return within_sample(number, self.function, sample)
+
 
 @dataclass(eq=False)
-class Rename:
+class Rename(_Step):
     """Step that gives fields other names, each that of the first of several that a sample has.
 
     The fields in `taken` have their old names no longer. Where a join gives a field as None, the
@@ -258,7 +275,7 @@ class Rename:
         """Return the fields that a name of the renamed sample may stand for, in their order."""
         return self.names.get(name) or (() if name in self.taken else (name,))
 
-    def applied(self, sample: Any, number: int) -> dict[str, Any]:
+    def applied(self, sample: Any, _others: Sequence[Any], number: int) -> dict[str, Any]:
         """Return a sample, or anything by the names of its fields, under the new names.
 
         Raises:
@@ -285,7 +302,7 @@ class Rename:
 
     def renamed(self, names: Iterable[str]) -> list[str]:
         """Return the new names of fields of one sample."""
-        return list(self.applied(dict.fromkeys(names, ""), 0))
+        return list(self.applied(dict.fromkeys(names, ""), (), 0))
 
 
 def checked_names(names: Mapping[Any, Any], where: str) -> dict[str, tuple[str, ...]]:
@@ -321,7 +338,7 @@ def checked_names(names: Mapping[Any, Any], where: str) -> dict[str, tuple[str, 
 
 
 @dataclass(eq=False)
-class Surround:
+class Surround(_Step):
     """Step that makes a list of each field: the values in the neighbours of a sample and its own.
 
     Columns and stored fields are those of the sample itself.
@@ -334,6 +351,9 @@ class Surround:
     before: tuple[int, ...]
     after: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        self.slots = (*self.before, *self.after)
+
     @property
     def places(self) -> tuple[int | None, ...]:
         """The slots of all samples of a window in their order; None for the sample itself."""
@@ -344,20 +364,21 @@ class Surround:
         before, after = ([numbers[slot] for slot in each] for each in (self.before, self.after))
         return Surround(tuple(before), tuple(after))
 
-    def merged(self, samples: Sequence[Any], number: int) -> dict[str, Any]:
+    def applied(self, sample: Any, others: Sequence[Any], number: int) -> dict[str, Any]:
         """Return the sample made of those of a window; fields that one of them lacks are None.
 
         Raises:
             TypeError: A transformation made something else of one of them.
         """
-        for sample in samples:
-            if not isinstance(sample, dict):
-                raise _no_fields("windows", sample, number)
-        middle = samples[len(self.before)]
-        names = [name for sample in (middle, *samples) for name in sample if name[:2] != "__"]
-        found = {name: middle[name] for name in middle if name[:2] == "__"}
+        samples = [*others]
+        samples.insert(len(self.before), sample)
+        for each in samples:
+            if not isinstance(each, dict):
+                raise _no_fields("windows", each, number)
+        names = [name for each in (sample, *samples) for name in each if name[:2] != "__"]
+        found = {name: sample[name] for name in sample if name[:2] == "__"}
         for name in dict.fromkeys(names):
-            found[name] = window_of([sample.get(name) for sample in samples])
+            found[name] = window_of([each.get(name) for each in samples])
         return found
 
 
@@ -367,13 +388,6 @@ def window_of(values: Sequence[Any]) -> Window | None:
 
 
 Step = Add | Call | Rename | Surround
-
-
-def slots_under(step: Step) -> list[int]:
-    """Return the numbers of the slots of which a step reads samples."""
-    if isinstance(step, Surround):
-        return [*step.before, *step.after]
-    return [step.slot] if isinstance(step, Add) else []
 
 
 class Source(NamedTuple):
@@ -598,11 +612,18 @@ def chosen(slots: Slots, places: Rows) -> Slots:
     return tuple(slot.with_rows(done[id(slot.rows)]) for slot in slots)
 
 
-def with_step(slots: Slots, step: Step, more: Slots = ()) -> Slots:
-    """Return the plan in which one more step follows for each sample, and further slots."""
+def with_step(slots: Slots, step: Step) -> Slots:
+    """Return the plan in which one more step follows for each sample."""
     base = slots[0]
     sources = [source._replace(steps=(*source.steps, step)) for source in base.sources]
-    return (Slot(sources, base.rows), *slots[1:], *more)
+    return (Slot(sources, base.rows), *slots[1:])
+
+
+def _beside(slots: Slots, other: Slots, places: Rows) -> Slots:
+    """Return a plan with the slots of another one behind, of the samples at some places there."""
+    numbers = range(len(slots), len(slots) + len(other))
+    more = [Slot(_moved(slot.sources, numbers), slot.rows) for slot in chosen(other, places)]
+    return (*slots, *more)
 
 
 def joined(left: Slots, right: Slots, places: Rows, step: Add) -> Slots:
@@ -614,16 +635,15 @@ def joined(left: Slots, right: Slots, places: Rows, step: Add) -> Slots:
         places: Index of the counterpart on the right of each sample, -1 for none.
         step: How they are merged; its `slot` is set here.
     """
-    first = len(left)
-    numbers = range(first, first + len(right))
-    more = [Slot(_moved(_offered_now(slot), numbers), slot.rows) for slot in chosen(right, places)]
-    base = Slot(_offered_now(left[0]), left[0].rows)
-    return with_step((base, *left[1:]), replace(step, slot=first), tuple(more))
+    base, *others = left
+    plan = _beside((_offered(base), *others), tuple(map(_offered, right)), places)
+    return with_step(plan, replace(step, slot=len(left)))
 
 
-def _offered_now(slot: Slot) -> list[Source]:
-    """Return the sources of a slot, each with the fields that it is read with."""
-    return [source._replace(offered=fields_of_leaf(source.leaf)) for source in slot.sources]
+def _offered(slot: Slot) -> Slot:
+    """Return a slot whose sources name the fields that they are read with now."""
+    known = [source._replace(offered=fields_of_leaf(source.leaf)) for source in slot.sources]
+    return Slot(known, slot.rows)
 
 
 def fields_of_leaf(leaf: Any) -> frozenset[str] | None:
@@ -642,22 +662,17 @@ def surrounded(slots: Slots, before: Sequence[Rows], after: Sequence[Rows]) -> S
         before: For each neighbour before a sample, the index of that of each sample, in order.
         after: The same for those after it.
     """
-    more: list[Slot] = []
-    firsts = []
+    plan, firsts = slots, []
     for places in (*before, *after):
-        first = len(slots) + len(more)
-        firsts.append(first)
-        numbers = range(first, first + len(slots))
-        more += [Slot(_moved(slot.sources, numbers), slot.rows) for slot in chosen(slots, places)]
+        firsts.append(len(plan))
+        plan = _beside(plan, slots, places)
     step = Surround(tuple(firsts[: len(before)]), tuple(firsts[len(before) :]))
-    return with_step(slots, step, tuple(more))
+    return with_step(plan, step)
 
 
 def _moved(sources: Iterable[Source], numbers: Sequence[int]) -> list[Source]:
     """Return sources of a plan in which the slots have other numbers."""
-    return _with_steps(
-        sources, lambda step: step.moved(numbers) if isinstance(step, Add | Surround) else step
-    )
+    return _with_steps(sources, lambda step: step.moved(numbers))
 
 
 def _with_steps(sources: Iterable[Source], changed: Callable[[Step], Step]) -> list[Source]:
@@ -674,7 +689,7 @@ def pruned(slots: Slots) -> Slots:
     for number, slot in enumerate(slots):  # steps refer to later slots alone
         if number in wanted:
             kept[number] = _used(slot)
-            wanted.update(*map(slots_under, chain.from_iterable(s.steps for s in kept[number][0])))
+            wanted.update(*(step.slots for source in kept[number][0] for step in source.steps))
     numbers = [list(kept).index(number) if number in kept else -1 for number in range(len(slots))]
     return tuple(Slot(_moved(sources, numbers), rows) for sources, rows in kept.values())
 
@@ -767,20 +782,15 @@ def fields_after(
         SpecError: The keys of two sides of a join differ, or both have a field.
         WidsError: A shard cannot be opened.
     """
-    for step in reversed(source.steps):
-        if isinstance(step, Rename):
-            more = {old for name in more for old in step.originals(name)}
+    steps = [
+        step for step in source.steps if not isinstance(step, Call if windows else Call | Surround)
+    ]
+    for step in reversed(steps):
+        more = {old for name in more for old in step.originals(name)}
     fields = _stored_in(source.leaf, row, more)
-    for step in source.steps:
-        if isinstance(step, Rename):
-            fields = step.applied(fields, index)
-        elif isinstance(step, Add):
-            fields = step.added(fields, fields_of(slots, index, step.slot, windows=windows), index)
-        elif isinstance(step, Surround) and windows:
-            for slot in slots_under(step):
-                theirs = fields_of(slots, index, slot, windows=True) or {}
-                own = {name: each for name, each in fields.items() if each is not None}
-                fields = fields | theirs | own
+    for step in steps:
+        others = [fields_of(slots, index, number, windows=windows) for number in step.slots]
+        fields = step.applied(fields, others, index)
     return fields
 
 
@@ -875,15 +885,15 @@ def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
                 in_join = in_join or isinstance(step, Add)
                 if names is None:
                     continue
-                if isinstance(step, Rename):
-                    optional |= {name for name in names if len(step.originals(name)) > 1}
-                    optional = {old for name in optional for old in step.originals(name)}
-                    names = {old for name in names for old in step.originals(name)}
-                elif isinstance(step, Add):
+                if isinstance(step, Add):
                     wanted[step.slot] |= {own for name in names if (own := step.original(name))}
                     optional.update(step.renamed(likely_names(slots, step)))
-                for each in slots_under(step) if isinstance(step, Surround) else ():
-                    wanted[each] |= names
+                elif isinstance(step, Surround):
+                    for each in step.slots:
+                        wanted[each] |= names
+                optional |= {name for name in names if len(step.originals(name)) > 1}
+                optional = {old for name in optional for old in step.originals(name)}
+                names = {old for name in names for old in step.originals(name)}
             if in_join and source.offered is not None and "fields" in options:
                 names = source.offered if names is None else names & source.offered
             key = id(source.leaf), None if names is None else frozenset(names)
@@ -900,10 +910,9 @@ def _is_renamed(source: Source, name: str) -> bool:
     """Return whether the samples of a source have no field of a name, as that was renamed."""
     names = [name]
     for step in reversed(source.steps):
-        if isinstance(step, Rename):
-            names = [old for each in names for old in step.originals(each)]
-        elif isinstance(step, Add) and any(map(step.original, names)):
+        if isinstance(step, Add) and any(map(step.original, names)):
             return False
+        names = [old for each in names for old in step.originals(each)]
     return not names
 
 

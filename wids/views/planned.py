@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import checked_position, checked_positions
-from wids.base.draws import within_sample
 from wids.base.warn import warn
+from wids.errors import SpecError
 from wids.reading.pipeline import no_end, note_decoded_field, note_missing_dot, while_reading
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.shardlist import is_sharded
@@ -22,7 +22,6 @@ from wids.views.fieldhomes import Reading, read_field
 from wids.views.plan import (
     Add,
     Call,
-    Rename,
     Slot,
     Slots,
     Source,
@@ -30,7 +29,6 @@ from wids.views.plan import (
     Surround,
     has_function,
     leaves_of,
-    slots_under,
     stored_fields,
 )
 from wids.views.tables import TableRows
@@ -113,46 +111,12 @@ class Planned:
                     if merged is not None:
                         sample = merged
                         continue
-                sample = step.merged(sample, self._sample(other, index, number), number)
+                sample = step.applied(sample, (self._sample(other, index, number),), number)
                 continue
-            # Here and not by `_after`, as each call takes a tenth of what such a sample takes.
-            if type(step) is Rename:
-                sample = step.applied(sample, number)
-            elif type(step) is Call:
-                sample = self._called(step, sample, slot.sources[which], address - start, number)
-            else:
-                others = [self._sample(self.slots[n], index, number) for n in slots_under(step)]
-                sample = self._after(step, sample, others, slot.sources[which], 0, number)
+            # Without slots, the list would take a tenth of what such a sample takes.
+            others = step.slots and [self._sample(self.slots[n], index, number) for n in step.slots]
+            sample = _after(step, sample, others, number, slot.sources[which], address - start)
         return sample
-
-    def _after(
-        self, step: Step, sample: Any, others: Sequence[Any], source: Source, row: int, number: int
-    ) -> Any:
-        """Return a sample after a step, given those that the step reads of other slots."""
-        if isinstance(step, Add):
-            return step.merged(sample, others[0], number)
-        if isinstance(step, Rename):
-            return step.applied(sample, number)
-        if isinstance(step, Surround):
-            before = len(step.before)
-            return step.merged([*others[:before], sample, *others[before:]], number)
-        return self._called(step, sample, source, row, number)
-
-    def _called(self, step: Any, sample: Any, source: Source, row: int, number: int) -> Any:
-        """Return the result of a function for a sample."""
-        try:
-            return within_sample(number, step.function, sample)
-        except Exception as error:
-            action = f"while reading sample {number}"
-            if is_sharded(source.leaf):
-                url = source.leaf.locate(row).shard.url
-                action = while_reading(number, source.leaf.key_at(row), url)
-            if isinstance(error, StopIteration):
-                raise no_end(action) from error
-            error.add_note(action)
-            note_decoded_field(error)
-            note_missing_dot(error, sample)
-            raise
 
     def _samples(self, slot: Slot, indexes: Integers, numbers: list[int]) -> list[Any]:
         """Return the samples of a batch: one read of each dataset, as reading ahead expects."""
@@ -171,13 +135,12 @@ class Planned:
             listed, at = places.tolist(), rows.tolist()
             shown = [numbers[place] for place in listed]
             for step in source.steps:
-                under = [self.slots[each] for each in slots_under(step)]
-                others = [self._samples(each, indexes[places], shown) for each in under]
+                others = [self._samples(self.slots[n], indexes[places], shown) for n in step.slots]
                 theirs = zip(*others, strict=True) if others else [()] * len(listed)
                 with counted_as("decode") if isinstance(step, Call) else nullcontext():
                     for place, row, number, given in zip(listed, at, shown, theirs, strict=True):
                         sample = samples[place]
-                        samples[place] = self._after(step, sample, given, source, row, number)
+                        samples[place] = _after(step, sample, given, number, source, row)
         return samples
 
     # Fields, one by one.
@@ -272,19 +235,13 @@ class Planned:
             return None
         batch = _in_order(batches, [places for _, places, _, _ in groups])
         for step in next(iter(steps), ()):
-            if isinstance(step, Rename):
-                batch = step.applied(batch, 0)
-                continue
-            if not isinstance(step, Add):
+            others = [self._fields(self.slots[n], indexes, allocate, turn) for n in step.slots]
+            if isinstance(step, Call | Surround) or any(each is None for each in others):
                 return None
-            right = self._fields(self.slots[step.slot], indexes, allocate, turn)
-            # The samples one by one say which keys differ.
-            if right is None or batch["__key__"] != right.get("__key__", batch["__key__"]):
+            try:
+                batch = step.applied(batch, others, 0)
+            except SpecError:  # the samples one by one say where
                 return None
-            fields = {step.rename.get(n, n): right[n] for n in right if n[:2] != "__"}
-            if fields.keys() & batch.keys() and not step.replace:
-                return None
-            batch |= fields
         return batch
 
     # Samples as they are stored.
@@ -440,6 +397,27 @@ class Planned:
         """Close the shards of all datasets; reading afterwards opens them again."""
         for leaf in leaves_of(self):
             leaf.close()
+
+
+def _after(
+    step: Step, sample: Any, others: Sequence[Any], number: int, source: Source, row: int
+) -> Any:
+    """Return a sample after a step; errors of functions say which sample it was."""
+    try:
+        return step.applied(sample, others, number)
+    except Exception as error:
+        if not isinstance(step, Call):
+            raise
+        action = f"while reading sample {number}"
+        if is_sharded(source.leaf):
+            url = source.leaf.locate(row).shard.url
+            action = while_reading(number, source.leaf.key_at(row), url)
+        if isinstance(error, StopIteration):
+            raise no_end(action) from error
+        error.add_note(action)
+        note_decoded_field(error)
+        note_missing_dot(error, sample)
+        raise
 
 
 class Together:
