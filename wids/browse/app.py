@@ -48,7 +48,7 @@ _STATIC_TYPES = {
 }
 # A field that is opened as a page of its own must not run or load anything.
 _FIELD_POLICY = "default-src 'none'; sandbox"
-_SOON_SECONDS = 1.0  # longest wait of a request that has `soon`
+_SOON_SECONDS = 0.5  # longest wait of a request that has `soon`
 # Cached responses name this run of the server in their URL, so that another run is asked again.
 _KEPT = "private, max-age=86400, immutable"
 _MOST_EXACT = 1 << 53
@@ -239,23 +239,19 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> Thumbnail | None:
     if size not in SIZES:
         raise ValueError(f"s: expected one of {SIZES}, got {size}")
     strip = query.get("strip") == "1"
-    key = (number_of(query, "i"), number_of(query, "f")), size, strip
-    kept: Thumbnail | None = handlers.decoders.kept(key)
-    if kept is not None:
-        return kept
     located, number = await _in_thread(handlers.field_of, query)
     if await request.is_disconnected():
         return None
     drawing = handlers.describer.drawn(located, number, size, strip=strip)
-    if not query.get("soon"):
-        return await asyncio.wrap_future(drawing.result)
-    # No decoder may be free to find out that it takes long.
-    await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)
-    if not drawing.result.done():
+    soon = bool(query.get("soon"))
+    if soon and drawing.is_left and not drawing.result.done():
         raise _NotYetError
+    drawn: asyncio.Future[Thumbnail] = asyncio.wrap_future(drawing.result)
     try:
-        return drawing.result.result()
-    except TookLongError:  # not that it cannot be drawn; the next request tries again
+        return await asyncio.wait_for(drawn, _SOON_SECONDS if soon else None)
+    except (TimeoutError, TookLongError):  # not that it cannot be drawn; the page asks again
+        if not soon:
+            raise
         raise _NotYetError from None
 
 

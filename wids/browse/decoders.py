@@ -21,15 +21,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool
 from wids.browse.keptbytes import KeptBytes
-from wids.browse.workerprocess import Message, ProcessEndedError, WorkerProcess
+from wids.browse.workerprocess import ProcessEndedError, WorkerProcess
 from wids.codecs.formats import Kind
 from wids.display.fieldview import FieldView
 from wids.display.pixels import Label
@@ -43,11 +43,8 @@ __all__ = [
     "Decoders",
     "Job",
     "TookLongError",
-    "thumbnail_job",
-    "view_job",
 ]
 
-T = TypeVar("T")
 Pieces = Callable[[], Iterable[bytes]]
 _THREADS = 8  # of each kind of job; these wait for bytes of remote shards while decoders work
 _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
@@ -64,7 +61,9 @@ _LITTLE_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
-_KEPT_NBYTES = 96 << 20
+_MOST_NBYTES = 128 << 20  # of a field
+_KEPT_NBYTES = 96 << 20  # of results
+_JOB_NBYTES = 4 << 10  # that a job takes beside its result
 _OBJECTS = 8  # bytes that the values of a description take, for each byte of it as JSON
 
 _NO_ANSWER = "the decoder of the field gave no answer that can be read"
@@ -79,10 +78,6 @@ _SHOWN_SECONDS = 12.0
 
 class TookLongError(DecodeError):
     """A field was not decoded, as other programs use the processors; it is worth another try."""
-
-
-class _EndedError(DecodeError):
-    """The process ended, or was ended for taking too long."""
 
 
 @dataclass(frozen=True)
@@ -105,59 +100,46 @@ class DecoderLimits:
     large_nbytes: int = 456 << 20  # a progressive JPEG of 64 megapixels takes 450 MiB
 
 
-class Job(Generic[T]):
-    """A field that is decoded, or waits for it.
+class Job:
+    """A field that is described or drawn, or will be.
 
     Args:
-        call: What a decoder process does with it; see `wids.browse.decoderworker`.
+        call: What a decoder process does with it: `wids.display.fieldview.view_field`, or
+            `thumbnail` or `film_strip` of `wids.display.thumbnails`.
         extension: With its leading dot.
         nbytes: Bytes of the field.
-        pieces: Returns the bytes; called again for a second try.
-        parse: Makes the result of an answer, and raises DecodeError for an answer that is none.
-        options: Arguments of the call.
+        options: Of "thumbnail": `size`, the most pixels of the longer side, and `strip`, whether to
+            draw frames of a video in place of the first alone.
 
     Attributes:
-        result: The result; raises DecodeError if the field has none.
-        soon: Done when the result is, or when it is known to take long.
+        result: The `FieldView` or `Thumbnail`; raises DecodeError if the field has none.
+        is_left: Whether it was left to the patient process, so that the result may take long.
         asked_at: Time of the monotonic clock at which it was asked for last.
         cost: Bytes, by which small pictures come before large ones; infinite for those of which it
             is known that they take long.
     """
 
     def __init__(
-        self,
-        call: str,
-        extension: str,
-        nbytes: int,
-        pieces: Pieces,
-        parse: Callable[[dict[str, Any], bytes], T],
-        **options: Any,
+        self, call: Literal["view", "thumbnail"], extension: str, nbytes: int, **options: Any
     ) -> None:
         self.call = call
         self.nbytes = nbytes
-        self.pieces = pieces
-        self.parse = parse
         self.request = {"call": call, "extension": extension, **options}
-        self.result: Future[T] = Future()
-        self.soon: Future[None] = Future()
+        self.result: Future[Any] = Future()
+        # A running one cannot be cancelled: who stops waiting must not end it for another.
+        self.result.set_running_or_notify_cancel()
+        self.is_left = False
         self.asked_at = time.monotonic()
         self.cost: float = nbytes
-        for future in (self.result, self.soon):
-            # A running one cannot be cancelled: who stops waiting must not end it for another.
-            future.set_running_or_notify_cancel()
 
-    def tell_slow(self) -> None:
-        """Answer now the requests that do not wait for what takes long."""
-        with suppress(InvalidStateError):  # told already, perhaps by another thread just now
-            self.soon.set_result(None)
+    def finish(self, found: dict[str, Any], data: bytes) -> None:
+        """Set the result, of the answer of a process.
 
-    def finish(self, result: T | BaseException) -> None:
-        """Set the result, or the error."""
-        if isinstance(result, BaseException):
-            self.result.set_exception(result)
-        else:
-            self.result.set_result(result)
-        self.tell_slow()
+        Raises:
+            DecodeError: It says that there is none, or is no answer.
+        """
+        is_view = self.call == "view"
+        self.result.set_result(_view_of(found, self.nbytes) if is_view else _drawn(found, data))
 
 
 class Decoders:
@@ -181,9 +163,8 @@ class Decoders:
         }
         self._patient_pool = DaemonThreadPool(1, "wids-decoder")
         self._lock = threading.Lock()
-        self._waiting: list[Job[Any]] = []  # for the patient process
-        self._under_way: dict[Hashable, Job[Any]] = {}
-        self._kept: KeptBytes[Hashable, Any] = KeptBytes(_KEPT_NBYTES)
+        self._waiting: list[tuple[Job, Pieces]] = []  # for the patient process
+        self._jobs: KeptBytes[Hashable, Job] = KeptBytes(_KEPT_NBYTES)
 
     def start(self) -> None:
         """Start a process, so that the first picture does not wait for it."""
@@ -196,129 +177,91 @@ class Decoders:
         for pool in (*self._pools.values(), self._patient_pool):
             pool.close()
 
-    def kept(self, key: Hashable) -> Any:
-        """Return the result of a job that was done with a key; None if there is none any more."""
-        found = self._kept.get(key)
-        return None if isinstance(found, DecodeError) else found
-
-    def begin(self, job: Job[T], key: Hashable = None) -> Job[T]:
-        """Begin a job, and return it.
+    def begin(self, job: Job, pieces: Pieces, key: Hashable = None) -> Job:
+        """Begin a job; return it, or the one that was begun before about the same.
 
         Args:
             job: The job.
-            key: What it is about: of several jobs with one key, the first is done, and its result
-                is kept for a while. None for a job of its own.
+            pieces: Returns the bytes of the field; called again for a second try.
+            key: What it is about. Two tabs may show the same page, and both wait for the same
+                picture, which is kept for a while. None for a job of its own.
         """
         key = job if key is None else key
         with self._lock:
-            # Two tabs may show the same page; both wait for the same picture.
-            other = self._under_way.get(key)
+            other = self._jobs.get(key)
             if other is not None:
                 other.asked_at = job.asked_at
                 return other
-            kept = self._kept.get(key)
-            if kept is None:
-                self._under_way[key] = job
-        if kept is not None:
-            job.finish(kept)
-            return job
-        job.result.add_done_callback(functools.partial(self._keep, key))
-        self._pools[job.call].submit(self._run_quickly, job)
+            self._jobs.put(key, job, 0)
+        job.result.add_done_callback(functools.partial(self._keep, key, job))
+        self._pools[job.call].submit(self._run_quickly, job, pieces)
         return job
 
-    def _keep(self, key: Hashable, done: Future[Any]) -> None:
-        error = done.exception()
+    def _keep(self, key: Hashable, job: Job, done: Future[Any]) -> None:
+        """Keep a result by its bytes, or an error of decoding, since it would come again."""
+        error, nbytes = done.exception(), _JOB_NBYTES
         if error is None:
             found = done.result()
             is_picture = isinstance(found, Thumbnail)
-            nbytes = len(found.data) if is_picture else _OBJECTS * len(json.dumps(found.summary))
-            self._kept.put(key, found, nbytes)
-        # Errors of decoding are kept, too, since decoding the field again would fail again.
-        elif isinstance(error, DecodeError) and not isinstance(error, TookLongError):
-            self._kept.put(key, error, len(str(error)))
-        with self._lock:
-            self._under_way.pop(key, None)
+            nbytes += len(found.data) if is_picture else _OBJECTS * len(json.dumps(found.summary))
+        elif isinstance(error, TookLongError) or not isinstance(error, DecodeError):
+            nbytes = _KEPT_NBYTES + 1  # not kept
+        self._jobs.put(key, job, nbytes)
 
-    def _run_quickly(self, job: Job[Any]) -> None:
+    def _run_quickly(self, job: Job, pieces: Pieces) -> None:
         """Run a job in a quick process, or leave it to the patient one."""
         try:
+            if job.nbytes > _MOST_NBYTES:
+                raise DecodeError(
+                    f"{job.request['extension']}: {job.nbytes} bytes are more than the "
+                    f"{_MOST_NBYTES} that are read for a picture; download the field to see it"
+                )
             # The process holds the bytes of a field, and what it makes of them.
-            if job.nbytes > self.limits.nbytes // 6:
-                self._leave(job)
-                return
-            pieces = list(job.pieces()) if job.nbytes <= _MAX_READ_AHEAD_NBYTES else None
-            process = self._idle.get()
-            try:
-                answer = _answer(process, job, pieces, self.limits.soon_seconds)
-            except BaseException:
-                with suppress(RuntimeError):  # the server ends
-                    process.start()
-                raise
-            finally:
-                self._idle.put(process)
-            if answer[0].get("error"):
-                self._leave(job)
-            else:
-                job.finish(job.parse(*answer))
-        except (_EndedError, TookLongError):
+            if job.nbytes <= self.limits.nbytes // 6:
+                data: Iterable[bytes] = pieces()
+                if job.nbytes <= _MAX_READ_AHEAD_NBYTES:
+                    data = list(data)
+                process = self._idle.get()
+                try:
+                    found, drawn = _answer(process, job, data, self.limits.soon_seconds)
+                finally:
+                    with suppress(RuntimeError):  # the server ends
+                        process.start()  # where it was ended
+                    self._idle.put(process)
+                if not found.get("error"):
+                    job.finish(found, drawn)
+                    return
+        except (TimeoutError, ProcessEndedError, RuntimeError):  # the last: the server ends
             job.cost = math.inf
-            self._leave(job)
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
-            job.finish(error)
-
-    def _leave(self, job: Job[Any]) -> None:
-        """Leave a job to the patient process."""
+            job.result.set_exception(error)
+            return
         with self._lock:
-            self._waiting.append(job)
-        job.tell_slow()
+            self._waiting.append((job, pieces))
+        job.is_left = True
         self._patient_pool.submit(self._run_patiently)
 
     def _run_patiently(self) -> None:
         """Run the next job: descriptions, then pictures still shown, of these the cheap first."""
-        since = time.monotonic() - _SHOWN_SECONDS
+        since, seconds = time.monotonic() - _SHOWN_SECONDS, self.limits.deadline_seconds
         with self._lock:
-            job = min(
-                self._waiting, key=lambda job: (job.call != "view", job.asked_at < since, job.cost)
+            job, pieces = min(
+                self._waiting,
+                key=lambda one: (one[0].call != "view", one[0].asked_at < since, one[0].cost),
             )
-            self._waiting.remove(job)
+            self._waiting.remove((job, pieces))
         try:
-            answer = _answer(self._patient, job, None, self.limits.deadline_seconds)
-            job.finish(job.parse(*answer))
+            job.finish(*_answer(self._patient, job, pieces(), seconds))
+        except TimeoutError:
+            error = TookLongError(
+                f"not decoded within {seconds:g} s of processor time, as other programs use the "
+                "processors; reload to try again"
+            )
+            job.result.set_exception(error)
+        except (ProcessEndedError, RuntimeError) as error:
+            job.result.set_exception(DecodeError(f"not decoded within {seconds:g} s: {error}"))
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
-            job.finish(error)
-
-
-def view_job(extension: str, nbytes: int, pieces: Pieces) -> Job[FieldView]:
-    """Return the job to describe a field, as `wids.display.fieldview.view_field` does.
-
-    Args:
-        extension: With its leading dot.
-        nbytes: Bytes of the field.
-        pieces: Returns the bytes; called again for a second try.
-    """
-
-    def parse(found: dict[str, Any], _data: bytes) -> FieldView:
-        kind, summary, error = (found.get(name) for name in ("kind", "summary", "error"))
-        if kind not in get_args(Kind) or not isinstance(summary, dict):
-            raise DecodeError(str(error or _NO_ANSWER))
-        return FieldView(cast("Kind", kind), nbytes, summary, None if error is None else str(error))
-
-    return Job("view", extension, nbytes, pieces, parse)
-
-
-def thumbnail_job(
-    extension: str, nbytes: int, pieces: Pieces, *, size: int, strip: bool = False
-) -> Job[Thumbnail]:
-    """Return the job to draw a field, as `wids.display.thumbnails.thumbnail` does.
-
-    Args:
-        extension: With its leading dot.
-        nbytes: Bytes of the field.
-        pieces: Returns the bytes; called again for a second try.
-        size: Most pixels of the longer side.
-        strip: Whether to draw frames of a video, as `film_strip` of that module does.
-    """
-    return Job("thumbnail", extension, nbytes, pieces, _thumbnail_of, size=size, strip=strip)
+            job.result.set_exception(error)
 
 
 def _process(nbytes: int, niceness: int = 0) -> WorkerProcess:
@@ -327,37 +270,24 @@ def _process(nbytes: int, niceness: int = 0) -> WorkerProcess:
 
 
 def _answer(
-    worker: WorkerProcess, job: Job[Any], pieces: Iterable[bytes] | None, seconds: float
-) -> Message:
-    """Send a job to a process, and wait for the answer.
-
-    Args:
-        worker: The process.
-        job: The job.
-        pieces: The bytes of its field, if they are read.
-        seconds: Processor time that the process has.
-
-    Raises:
-        TookLongError: Other programs used the processors for most of the time.
-        DecodeError: The process died, or took longer than it may.
-    """
-    data = job.pieces() if pieces is None else pieces
+    process: WorkerProcess, job: Job, data: Iterable[bytes], seconds: float
+) -> tuple[dict[str, Any], bytes]:
+    """Let a process do a job with some bytes, within so much processor time."""
     request = {**job.request, "seconds": seconds}
-    try:
-        return worker.ask(request, data, job.nbytes, _MOST_PATIENCE * seconds)
-    except TimeoutError:
-        raise TookLongError(
-            f"not decoded within {seconds:g} s of processor time, as other programs use the "
-            "processors; reload to try again"
-        ) from None
-    except ProcessEndedError as error:
-        raise _EndedError(f"not decoded within {seconds:g} s: {error}") from None
-    except RuntimeError as error:  # the server ends
-        raise DecodeError(str(error)) from None
+    return process.ask(request, data, job.nbytes, _MOST_PATIENCE * seconds)
 
 
-def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:
-    """Check every part of an answer, since an image that exploits a decoder controls it."""
+# Every part of an answer is checked, since an image that exploits a decoder controls it.
+
+
+def _view_of(found: dict[str, Any], nbytes: int) -> FieldView:
+    kind, summary, error = (found.get(name) for name in ("kind", "summary", "error"))
+    if kind not in get_args(Kind) or not isinstance(summary, dict):
+        raise DecodeError(str(error or _NO_ANSWER))
+    return FieldView(cast("Kind", kind), nbytes, summary, None if error is None else str(error))
+
+
+def _drawn(found: dict[str, Any], data: bytes) -> Thumbnail:
     if found.get("error") is not None:
         raise DecodeError(str(found["error"]))
     try:

@@ -43,13 +43,12 @@ class KeptBytes(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, nbytes: int) -> None:
-        """Keep a value that counts as so many bytes."""
-        if nbytes > self.limit_nbytes:
-            return
+        """Keep a value that counts as so many bytes, in place of one of the same key."""
         with self._lock:
-            replaced = self._values.pop(key, None)
-            self.nbytes += nbytes - (replaced[1] if replaced else 0)
+            self.nbytes -= self._values.pop(key, (None, 0))[1]
+            if nbytes > self.limit_nbytes:
+                return
+            self.nbytes += nbytes
             self._values[key] = (value, nbytes)
             while self.nbytes > self.limit_nbytes:
-                _, (_, freed) = self._values.popitem(last=False)
-                self.nbytes -= freed
+                self.nbytes -= self._values.popitem(last=False)[1][1]

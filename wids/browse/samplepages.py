@@ -7,9 +7,9 @@ import json
 import re
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from wids.browse.decoders import Job, TookLongError, thumbnail_job, view_job
+from wids.browse.decoders import Job, TookLongError
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import MOST_LOOKED_AT
 from wids.browse.looks import header_facts
@@ -27,7 +27,7 @@ from wids.display.fieldview import (
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
-from wids.errors import DecodeError, WidsError
+from wids.errors import WidsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from wids.browse.decoders import Decoders
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
     from wids.display.fieldview import ClassNames
-    from wids.display.thumbnails import Thumbnail
 
 __all__ = ["Describer", "sample_page", "tiles"]
 
@@ -53,7 +52,6 @@ _BOXES = re.compile(rb'box|rect|roi|"(xmin|x[01]?|left)"', re.IGNORECASE)
 # A larger field is not read to be described. Its beginning is shown, and the browser's player, if
 # it has one for the format, requests the ranges that it needs.
 _MOST_VIEW_NBYTES = 64 << 20
-_MOST_DRAWN_NBYTES = 128 << 20
 _HEAD_NBYTES = 4096
 # Suffixes of images, those of photographs first; words in names of images made from others.
 _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
@@ -286,13 +284,11 @@ class Describer:
             The descriptions; None for a field that takes longer than the others wait for it. The
             next request for it gets the description that is under way.
         """
-        jobs: dict[int, Job[FieldView]] = {}
+        jobs: dict[int, Job] = {}
         for number in numbers:
             field = located.fields[number]
             if _needs_decoder(field.extension) and field.nbytes <= _MOST_VIEW_NBYTES:
-                pieces = functools.partial(self.reader.pieces, located, number)
-                job = view_job(field.extension, field.nbytes, pieces)
-                jobs[number] = self.decoders.begin(job, (located.index, number))
+                jobs[number] = self._begin(located, number, "view")
         plain = {n: self._view(located, n) for n in numbers if n not in jobs}
         end = time.monotonic() + self.wait_seconds
         found = [
@@ -312,14 +308,7 @@ class Describer:
         except (WidsError, OSError) as error:
             return _undescribed(field, error)
 
-    def drawn(
-        self,
-        located: LocatedSample,
-        number: int,
-        size: int,
-        *,
-        strip: bool = False,
-    ) -> Job[Thumbnail]:
+    def drawn(self, located: LocatedSample, number: int, size: int, *, strip: bool = False) -> Job:
         """Return the job that draws a field, which is done already if the picture is kept.
 
         Of slow pictures, those that somebody waits for are drawn first, in their order.
@@ -330,24 +319,24 @@ class Describer:
             size: Most pixels of the longer side.
             strip: Whether to draw frames of a video in place of the first alone.
         """
+        return self._begin(located, number, "thumbnail", size=size, strip=strip)
+
+    def _begin(
+        self,
+        located: LocatedSample,
+        number: int,
+        call: Literal["view", "thumbnail"],
+        **options: Any,
+    ) -> Job:
         field = located.field(number)
+        job = Job(call, field.extension, field.nbytes, **options)
         pieces = functools.partial(self.reader.pieces, located, number)
-        job = thumbnail_job(field.extension, field.nbytes, pieces, size=size, strip=strip)
-        if field.nbytes > _MOST_DRAWN_NBYTES:
-            job.finish(
-                DecodeError(
-                    f"{field.extension}: {field.nbytes} bytes are more than the "
-                    f"{_MOST_DRAWN_NBYTES} that are read for a picture; download the field to see "
-                    "it"
-                )
-            )
-            return job
-        return self.decoders.begin(job, ((located.index, number), size, strip))
+        return self.decoders.begin(job, pieces, (located.index, number, *options.values()))
 
 
-def _result(field: LocatedField, job: Job[FieldView], end: float) -> FieldView | None:
+def _result(field: LocatedField, job: Job, end: float) -> FieldView | None:
     try:
-        view = job.result.result(max(end - time.monotonic(), 0))
+        view: FieldView = job.result.result(max(end - time.monotonic(), 0))
         return replace(view, summary=dict(view.summary))  # which is kept as it was found
     except (TimeoutError, TookLongError):
         return None
