@@ -12,6 +12,7 @@ import pytest
 from helpers.browsing import Browsing, Command, Serve, browsing
 from helpers.shards import write_shard, write_shards
 from helpers.specimens import npy
+from helpers.waiting import result_of
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
@@ -232,17 +233,17 @@ def test_vectors_of_a_local_shard_are_read_together(tmp_path: Path, kind: str) -
     with wids.ShardListDataset([path]) as dataset:
         reader = _Counting(dataset)
         fields = VectorReader(reader, ".npy")
-        assert fields.read_shard(0)
+        indexes, found = result_of(fields.read())
     # The first few tell how wide vectors are. Arrays of another byte order are decoded singly.
     singly = {0, 1, 2, 3, 4, 5, 40, 300}
     assert set(reader.located) == singly or (kind == ">f4" and singly < set(reader.located))
-    indexes, found = fields.take()
     wanted = np.setdiff1d(np.arange(600), [20, 40, 300, 599])
     assert indexes.tolist() == wanted.tolist()
     assert found.dtype == np.float32
     assert (found == vectors[wanted].astype("f4")).all()
-    counted = {"no vector": 3, "NaN or infinite": 0, "of another width": 1}
-    assert (fields.num_wanted, fields.left_out) == (600, counted)
+    told = fields.told()
+    counted = {"no vector": 3, "of another width": 1}
+    assert (told["num_wanted"], told["left_out"]) == (600, counted)
 
 
 def test_without_vectors_there_is_no_map(serve: Serve) -> None:

@@ -9,11 +9,12 @@ import pytest
 from helpers.browsing import Browsing, Serve, browsing
 from helpers.shards import write_shards
 from helpers.specimens import npy
+from helpers.waiting import result_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.browse import scans
-from wids.browse.neighbours import NearestFew, compare, groups_of, nearest_few
+from wids.browse.neighbours import compare, groups_of, nearest_few
 from wids.browse.vectors import VectorReader
 
 TOTAL = 240
@@ -178,36 +179,30 @@ def test_blocks_make_no_difference(count: int, blocks: int, seed: int) -> None:
     np.fill_diagonal(whole, -np.inf)
     ends = np.linspace(0, count, blocks + 1).astype(int).tolist()
     for start, stop in pairwise(ends):
-        found = nearest_few(rows, start, stop, few)
+        numbers, likeness = nearest_few(rows, start, stop, few)
         wanted = -np.sort(-whole[start:stop], axis=1)[:, :few]
-        assert np.allclose(found.likeness, wanted)
-        assert np.allclose(np.take_along_axis(whole[start:stop], found.numbers, 1), wanted)
+        assert np.allclose(likeness, wanted)
+        assert np.allclose(np.take_along_axis(whole[start:stop], numbers, 1), wanted)
 
 
 @given(st.integers(2, 60), st.floats(0, 1), st.integers(0, 2**32))
 def test_groups_are_connected_components(count: int, least: float, seed: int) -> None:
     """Vectors are joined if a path of those that are alike leads from one to the other."""
     chance = np.random.default_rng(seed)
-    nearest = NearestFew(chance.integers(0, count, (count, 2)), chance.uniform(size=(count, 2)))
+    numbers, likeness = chance.integers(0, count, (count, 2)), chance.uniform(size=(count, 2))
     reached = np.eye(count, dtype=bool)
-    for one, rank in np.argwhere(nearest.likeness >= least):
-        reached[one, nearest.numbers[one, rank]] = reached[nearest.numbers[one, rank], one] = True
+    for one, rank in np.argwhere(likeness >= least):
+        reached[one, numbers[one, rank]] = reached[numbers[one, rank], one] = True
     for _ in range(count):
         reached = reached @ reached
-    assert groups_of(nearest, least).tolist() == reached.argmax(axis=1).tolist()
+    assert groups_of(numbers, likeness, least).tolist() == reached.argmax(axis=1).tolist()
 
 
 def test_huge_vectors_are_compared() -> None:
     """Vectors beyond the squares of floats have neighbours; one of zeros has none."""
     vectors = np.array([[1, 2, 3], [1e30, 2e30, 3e30], [1e-30, 0, 0], [0, 0, 0]], "f4")
-    steps = compare(np.arange(4), vectors)
-    compared = None
-    while compared is None:
-        try:
-            next(steps)
-        except StopIteration as end:
-            compared = end.value
+    compared = result_of(compare(np.arange(4), vectors))
     assert compared.indexes.tolist() == [0, 1, 2]
-    assert compared.nearest.numbers[0, 0] == 1
-    assert compared.nearest.likeness[0, 0] == 1
-    assert np.isfinite(compared.nearest.likeness).all()
+    assert compared.numbers[0, 0] == 1
+    assert compared.likeness[0, 0] == 1
+    assert np.isfinite(compared.likeness).all()

@@ -14,7 +14,7 @@ from helpers.waiting import WAIT_SECONDS
 
 import wids
 from wids.browse.fieldreader import FieldReader
-from wids.browse.scans import NotReadyError, Scan, Scans
+from wids.browse.scans import Background, NotReadyError, Scans
 from wids.ordering.permute import Integers
 
 
@@ -39,12 +39,12 @@ def test_a_scan_that_ends_while_it_is_asked_for_is_not_made_again(
         yield
         return len(indexes)
 
-    def runs_until_asked(scan: Scan[int]) -> bool:
+    def runs_until_asked(scan: Background[int]) -> bool:
         goes_on.set()
         scan.wait(WAIT_SECONDS)
         return False
 
-    monkeypatch.setattr(Scan, "running", property(runs_until_asked))
+    monkeypatch.setattr(Background, "running", property(runs_until_asked))
     scans = Scans(reader)
     with pytest.raises(NotReadyError) as waits:
         scans.finished(".npy", work, 1)

@@ -1,12 +1,13 @@
 """Waits for what other threads, processes and servers do."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["WAIT_SECONDS", "eventually", "when_finished", "write_later"]
+__all__ = ["WAIT_SECONDS", "eventually", "result_of", "when_finished", "write_later"]
 
+T = TypeVar("T")
 WAIT_SECONDS = 120.0  # machines under load take seconds for what takes milliseconds
 
 
@@ -18,6 +19,15 @@ def eventually(condition: Callable[[], Any]) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def result_of(steps: Generator[Any, None, T]) -> T:
+    """Take all steps of some work; return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 def when_finished(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:

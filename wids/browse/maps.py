@@ -5,7 +5,6 @@ Vectors of two numbers are shown as they are.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ _FAR = 100  # times the median length; a longer vector is shortened to it
 _ITERATIONS = 20
 _BLOCK = 8  # vectors of the subspace; more than two, so that two become exact soon
 _MOST_CORNERS = 200
-_NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?(e-?\d{1,3})?")
 
 
 class Plane(NamedTuple):
@@ -128,15 +126,16 @@ def inside(scans: Scans, text: str) -> Integers:
         NotReadyError: The vectors are still read.
     """
     field, *numbers = text.split(",")
-    if len(numbers) % 2 or not 6 <= len(numbers) <= 2 * _MOST_CORNERS:
+    try:
+        corners = np.array(numbers, np.float64).reshape(-1, 2)
+    except ValueError:
+        corners = np.empty((0, 2))
+    if not (3 <= len(corners) <= _MOST_CORNERS and np.isfinite(corners).all()):
         raise ValueError(
             "inside: expected a field and the corners of an outline, such as "
             f".emb.npy,0,0,1,0,1,1, got {text[:60]!r}"
         )
-    if not all(map(_NUMBER.fullmatch, numbers)):
-        raise ValueError(f"inside: expected numbers behind the field, got {text[:60]!r}")
     plane, _ = scans.finished(field, project, 1, patient=True)
-    corners = np.array(numbers, np.float64).reshape(-1, 2)
     found: Integers = plane.indexes[inside_polygon(plane.points, corners)]
     return found
 
@@ -155,7 +154,7 @@ def map_of(scans: Scans, catalogue: CatalogueClient, field: str, colour: str) ->
         NotReadyError: The vectors or the catalogue are still read.
         CatalogueError: The catalogue cannot be built.
     """
-    plane, scan = scans.finished(field, project, 1)
+    plane, told = scans.finished(field, project, 1)
     columns: list[str] = []
     colours = None
     if catalogue.is_installed:
@@ -163,16 +162,13 @@ def map_of(scans: Scans, catalogue: CatalogueClient, field: str, colour: str) ->
         columns = [facet["name"] for facet in facets["facets"]]
     if colour and len(plane.indexes):
         colours, _ = catalogue.ask("colours", plane.indexes, column=colour)
-    left_out = scan.vectors.left_out
     return {
-        **scan.progress,
+        **told,
         "columns": columns,
         "colours": colours,
         "width": plane.width,
         "share": plane.share,
         "num_shortened": plane.num_shortened,
-        "num_wanted": scan.vectors.num_wanted,
-        "left_out": {name: count for name, count in left_out.items() if count},
         "indexes": plane.indexes.tolist(),
         "places": [float(f"{each:.5g}") for each in plane.points.ravel().tolist()],
     }

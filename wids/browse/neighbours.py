@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,29 +19,16 @@ if TYPE_CHECKING:
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
-__all__ = ["NearestFew", "Singled", "compare", "groups_of", "nearest_few", "singled_out"]
+__all__ = ["Singled", "compare", "groups_of", "nearest_few", "singled_out"]
 
 _NEIGHBOURS = 5
-_STEPS = 100  # of the comparison, after each of which its progress is told
-_BLOCK_NUMBERS = 4_000_000  # similarities that are in memory at a time, 4 bytes each
+_STEPS = 500  # of the comparison; the similarities of one, of 50,000 vectors, take 20 MB
 _MOST_SINGLED = 10_000  # samples in the order of a request
 _THRESHOLD = re.compile(r"-?\d(\.\d{1,6})?")
 _COUNT = re.compile(r"\d{1,6}")
 
 
-class NearestFew(NamedTuple):
-    """The nearest neighbours of some vectors, the nearest first.
-
-    Attributes:
-        numbers: Numbers of the neighbours of each vector; shape `(n, k)`.
-        likeness: The cosine for each.
-    """
-
-    numbers: Integers
-    likeness: np.ndarray
-
-
-def nearest_few(rows: np.ndarray, start: int, stop: int, count: int) -> NearestFew:
+def nearest_few(rows: np.ndarray, start: int, stop: int, count: int) -> tuple[Integers, np.ndarray]:
     """Return the nearest neighbours of the vectors `[start, stop)` among all others.
 
     Args:
@@ -49,44 +37,43 @@ def nearest_few(rows: np.ndarray, start: int, stop: int, count: int) -> NearestF
         stop: Where they end.
         count: Neighbours of each; fewer than there are vectors.
 
+    Returns:
+        Their numbers, the nearest first, and the likeness to each; shapes `(stop - start, count)`.
+
     >>> rows = np.eye(3)[[0, 1, 0, 2]]
-    >>> nearest_few(rows, 0, 3, 1).numbers.tolist()
+    >>> nearest_few(rows, 0, 3, 1)[0].tolist()
     [[2], [0], [0]]
     """
     numbers = np.empty((stop - start, count), np.int64)
     likeness = np.empty((stop - start, count), rows.dtype)
-    step = max(1, _BLOCK_NUMBERS // max(len(rows), 1))
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        here = np.arange(last - first)
-        near = rows[first:last] @ rows.T
-        near[here, here + first] = -np.inf  # itself
-        for rank in range(count):
-            best = near.argmax(axis=1)
-            numbers[first - start : last - start, rank] = best
-            likeness[first - start : last - start, rank] = near[here, best]
-            near[here, best] = -np.inf
-    return NearestFew(numbers, likeness)
+    here = np.arange(stop - start)
+    near = rows[start:stop] @ rows.T
+    near[here, here + start] = -np.inf  # itself
+    for rank in range(count):
+        numbers[:, rank] = best = near.argmax(axis=1)
+        likeness[:, rank] = near[here, best]
+        near[here, best] = -np.inf
+    return numbers, likeness
 
 
-def groups_of(nearest: NearestFew, least: float) -> Integers:
+def groups_of(numbers: Integers, likeness: np.ndarray, least: float) -> Integers:
     """Join vectors that are at least so much alike, directly or by others between them.
 
     Args:
-        nearest: The nearest neighbours of each vector.
+        numbers: Numbers of the nearest neighbours of each vector.
+        likeness: The likeness to each.
         least: The least likeness.
 
     Returns:
         For each vector, the smallest number of a vector of its group, which is its own if it is
         alone.
 
-    >>> some = NearestFew(np.array([[2], [0], [0], [1]]), np.array([[0.9], [0.2], [0.9], [0.8]]))
-    >>> groups_of(some, 0.8).tolist()
-    [0, 1, 0, 1]
+    >>> groups_of(np.array([[2], [0], [0], [1]]), np.array([[0.9], [0.2], [0.9], [0.8]]), 0.8)
+    array([0, 1, 0, 1])
     """
-    ones, ranks = np.nonzero(nearest.likeness >= least)
-    others = nearest.numbers[ones, ranks]
-    groups = np.arange(len(nearest.numbers))
+    ones, ranks = np.nonzero(likeness >= least)
+    others = numbers[ones, ranks]
+    groups = np.arange(len(numbers))
     while True:
         low = np.minimum(groups[ones], groups[others])
         joined = groups.copy()
@@ -104,12 +91,15 @@ class Compared(NamedTuple):
 
     Attributes:
         indexes: Index of the sample of each vector.
-        nearest: The nearest neighbours of each vector.
+        numbers: Numbers of the nearest neighbours of each vector, the nearest first; shape
+            `(n, k)`.
+        likeness: The cosine for each.
         num_zeros: Number of vectors that are left out, as all their numbers are 0.
     """
 
     indexes: Integers
-    nearest: NearestFew
+    numbers: Integers
+    likeness: np.ndarray
     num_zeros: int
 
 
@@ -120,7 +110,7 @@ def compare(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Com
 
     Args:
         indexes: Index of the sample of each vector.
-        vectors: Finite floats; shape `(n, width)`. They are changed in place.
+        vectors: Finite floats; shape `(n, width)`.
 
     Raises:
         ValueError: They are of two numbers, which are places of a map.
@@ -132,27 +122,21 @@ def compare(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Com
         )
     some: np.ndarray = np.abs(vectors).max(axis=1, initial=0) > 0
     num_zeros = len(some) - int(some.sum())
-    if num_zeros:
-        indexes, vectors = indexes[some], vectors[some]
-    total = len(vectors)
+    indexes, rows = indexes[some], vectors[some]
+    total = len(rows)
     if total < 2:
-        nothing = NearestFew(np.empty((0, 1), np.int64), np.empty((0, 1)))
-        return Compared(indexes[:0], nothing, num_zeros)
-    rows = vectors.astype(np.float32, copy=False)
+        return Compared(indexes[:0], np.empty((0, 1), np.int64), np.empty((0, 1)), num_zeros)
     # By their greatest number first, since squares of huge and tiny numbers are beyond floats.
     rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-45))
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-30))
-    count = min(_NEIGHBOURS, total - 1)
-    nearest = NearestFew(np.empty((total, count), np.int64), np.empty((total, count)))
-    for step in range(_STEPS):
-        start, stop = (total * each // _STEPS for each in (step, step + 1))
-        found = nearest_few(rows, start, stop, count)
-        nearest.numbers[start:stop] = found.numbers
-        # Rounded, as products are not exact: what is equal shall be 1.
-        alike = found.likeness.astype(np.float64).round(6)
-        nearest.likeness[start:stop] = np.minimum(alike, 1)
+    found = []
+    for start, stop in pairwise(total * each // _STEPS for each in range(_STEPS + 1)):
+        found.append(nearest_few(rows, start, stop, min(_NEIGHBOURS, total - 1)))
         yield
-    return Compared(indexes, nearest, num_zeros)
+    numbers, likeness = map(np.concatenate, zip(*found, strict=True))
+    # Rounded, as products are not exact: what is equal shall be 1.
+    likeness = np.minimum(likeness.astype(np.float64).round(6), 1)
+    return Compared(indexes, numbers, likeness, num_zeros)
 
 
 class Singled(NamedTuple):
@@ -184,12 +168,12 @@ def singled_out(scans: Scans, query: Mapping[str, str], *, patient: bool = False
         ValueError: They are malformed, or the request has both.
         NotReadyError: Vectors are still compared.
     """
-    found = [name for name in ("near", "far") if query.get(name)]
-    if len(found) > 1:
+    asked = [name for name in ("near", "far") if query.get(name)]
+    if len(asked) > 1:
         raise ValueError("near, far: expected one of the two; leave out the other")
-    if not found:
+    if not asked:
         return None
-    name, text = found[0], query[found[0]]
+    name, text = asked[0], query[asked[0]]
     field, _, bound = text.rpartition(",")
     form = _THRESHOLD if name == "near" else _COUNT
     if not field or not form.fullmatch(bound):
@@ -197,46 +181,46 @@ def singled_out(scans: Scans, query: Mapping[str, str], *, patient: bool = False
         raise ValueError(
             f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
         )
-    compared, scan = scans.finished(field, compare, _STEPS, patient=patient)
-    indexes, nearest, num_zeros = compared
+    found, told = scans.finished(field, compare, _STEPS, patient=patient)
+    indexes, numbers, likeness, num_zeros = found
     if name == "near":
-        order, ranks = _by_groups(nearest, float(bound))
-        numbers = nearest.likeness[:, 0]
+        order, ranks = _by_groups(numbers, likeness, float(bound))
+        values = likeness[:, 0]
     else:
         # The last of the few neighbours, so that an outlier is one even if another lies beside it.
-        last = nearest.likeness[:, -1]
+        last = likeness[:, -1]
         order = np.argsort(last, kind="stable")[: min(int(bound), _MOST_SINGLED)]
         ranks = np.full(len(last), -1)
-        numbers = np.sqrt(np.maximum(2 - 2 * last, 0)).round(6)
+        values = np.sqrt(np.maximum(2 - 2 * last, 0)).round(6)
     shown = order[:_MOST_SINGLED]
-    others = indexes[nearest.numbers[shown, 0]]
-    noted = (each[shown].tolist() for each in (ranks, numbers))
+    others = indexes[numbers[shown, 0]]
+    noted = (each[shown].tolist() for each in (ranks, values))
     notes = dict(
         zip(indexes[shown].tolist(), zip(*noted, others.tolist(), strict=True), strict=True)
     )
-    left_out = {**scan.vectors.left_out, "with zeros alone": num_zeros}
+    zeros = {"with zeros alone": num_zeros} if num_zeros else {}
     about = {
         "kind": name,
         "num_groups": int(ranks.max(initial=-1)) + 1,
         "num_found": len(order),
         "compared": len(indexes),
-        "neighbours": nearest.numbers.shape[1],
-        "num_wanted": scan.vectors.num_wanted,
-        "left_out": {why: count for why, count in left_out.items() if count},
+        "neighbours": numbers.shape[1],
+        "num_wanted": told["num_wanted"],
+        "left_out": {**told["left_out"], **zeros},
     }
     return Singled(indexes[shown], notes, about)
 
 
-def _by_groups(nearest: NearestFew, least: float) -> tuple[Integers, Integers]:
+def _by_groups(numbers: Integers, likeness: np.ndarray, least: float) -> tuple[Integers, Integers]:
     """Return the vectors that have near-duplicates, by groups, and the rank of each one's group.
 
     Groups with the nearest pair come first; within one, vectors have the order of the dataset.
     """
-    groups = groups_of(nearest, least)
+    groups = groups_of(numbers, likeness, least)
     sizes = np.bincount(groups, minlength=len(groups))
     members = np.flatnonzero(sizes[groups] > 1)
     best = np.full(len(groups), -np.inf)
-    np.maximum.at(best, groups[members], nearest.likeness[members, 0])
+    np.maximum.at(best, groups[members], likeness[members, 0])
     heads = np.unique(groups[members])
     heads = heads[np.argsort(-best[heads], kind="stable")]
     ranks = np.full(len(groups), -1)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from wids.browse.failures import message_of
 from wids.browse.vectors import VectorReader
-from wids.errors import WidsError
 from wids.ordering.permute import Integers
 
 if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader
 
-__all__ = ["Background", "NotReadyError", "Scan", "Scans"]
+__all__ = ["Background", "NotReadyError", "Scans"]
 
 Result = TypeVar("Result")
 # Gets the indexes and vectors that were read, yields after each step, and returns the result.
@@ -29,7 +26,6 @@ _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 16
 _SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
 _PATIENT_SECONDS = 20.0  # wait of one that has no answer before
-_MOST_MESSAGES = 20
 
 
 class NotReadyError(Exception):
@@ -54,6 +50,9 @@ class Background(Generic[Result]):
     Args:
         steps: The work; what it yields after each step is ignored.
 
+    Attributes:
+        num_done: Number of steps that were taken.
+
     >>> def added():
     ...     yield
     ...     return 3
@@ -63,6 +62,7 @@ class Background(Generic[Result]):
 
     def __init__(self, steps: Generator[Any, None, Result]) -> None:
         self._steps = steps
+        self.num_done = 0
         self._result: Result | None = None
         self._error: Exception | None = None
         self._asked_at = time.monotonic()
@@ -104,64 +104,13 @@ class Background(Generic[Result]):
                 if time.monotonic() > self._asked_at + _ABANDONED_SECONDS:
                     break
                 next(self._steps)
+                self.num_done += 1
         except StopIteration as end:
             self._result = end.value
         except Exception as error:  # noqa: BLE001 (raised where the result is asked for)
             self._error = error
         finally:
             self._steps.close()
-
-
-class Scan(Background[Result]):
-    """Reading of the vectors of a field in all shards, and work on them.
-
-    Args:
-        reader: The dataset.
-        field: As for `VectorReader`.
-        work: What is done with them.
-        steps: How often it yields at most.
-
-    Attributes:
-        vectors: Reads the vectors.
-        progress: Shards and steps done, of how many; shards that were left out, of these the ones
-            that would have to be downloaded; errors of unreadable ones. As JSON.
-    """
-
-    def __init__(self, reader: FieldReader, field: str, work: Work[Result], steps: int) -> None:
-        self.vectors = VectorReader(reader, field)
-        self.progress: dict[str, Any] = {
-            "shards_done": 0,
-            "num_shards": reader.num_shards + steps,
-            "skipped": 0,
-            "without_sidecar": 0,
-            "messages": [],
-        }
-        super().__init__(self._read(reader.num_shards, work))
-
-    def _read(self, num_shards: int, work: Work[Result]) -> Generator[None, None, Result]:
-        told = self.progress
-        for shard_index in range(num_shards):
-            try:
-                seen = self.vectors.read_shard(shard_index)
-                told["without_sidecar"] += not seen
-            except Exception as error:  # noqa: BLE001 (it concerns only this shard)
-                seen = False
-                if len(told["messages"]) < _MOST_MESSAGES:
-                    known = isinstance(error, WidsError | OSError | ValueError)
-                    kind = "" if known else f"{type(error).__name__}: "
-                    told["messages"].append(f"{kind}{message_of(error)}")
-            told["skipped"] += not seen
-            told["shards_done"] += 1
-            yield
-        steps = work(*self.vectors.take())
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            told["shards_done"] += 1
-            yield
 
 
 class Scans:
@@ -173,7 +122,7 @@ class Scans:
 
     def __init__(self, reader: FieldReader) -> None:
         self._reader = reader
-        self._scans: OrderedDict[Any, Scan[Any]] = OrderedDict()
+        self._scans: dict[Any, tuple[VectorReader, Background[Any]]] = {}
         self._lock = threading.Lock()
 
     def finished(
@@ -183,33 +132,44 @@ class Scans:
         steps: int = 0,
         *,
         patient: bool = False,
-    ) -> tuple[Result, Scan[Result]]:
+    ) -> tuple[Result, dict[str, Any]]:
         """Return the result of a scan; start it if it is new or was abandoned.
 
         Args:
             field: As for `VectorReader`.
-            work: As for `Scan`.
-            steps: As for `Scan`.
+            work: What is done with the vectors when all are read.
+            steps: How often it yields at most.
             patient: Whether to wait long for it.
+
+        Returns:
+            The result; and, as JSON, how far the scan is and what was left out.
 
         Raises:
             NotReadyError: It is not finished.
         """
         with self._lock:
-            scan = self._scans.get((work, field))
-            if scan is None or scan.is_abandoned:
-                scan = self._scans[work, field] = Scan(self._reader, field, work, steps)
-            self._scans.move_to_end((work, field))
+            found = self._scans.pop((work, field), None)
+            if found is None or found[1].is_abandoned:
+                vectors = VectorReader(self._reader, field)
+                found = vectors, Background(_steps(vectors, work))
+            self._scans[work, field] = found
             while len(self._scans) > _MOST_KEPT:
-                self._scans.popitem(last=False)[1].stop()
-        result = scan.wait(_PATIENT_SECONDS if patient else _SOON_SECONDS)
+                self._scans.pop(next(iter(self._scans)))[1].stop()
+        vectors, scan = found
+        result: Result | None = scan.wait(_PATIENT_SECONDS if patient else _SOON_SECONDS)
+        total = self._reader.num_shards + steps
+        told = {**vectors.told(), "shards_done": scan.num_done, "num_shards": total}
         if result is None:
-            raise NotReadyError("vectors", scan.progress)
-        return result, scan
+            raise NotReadyError("vectors", told)
+        return result, told
 
     def clear(self) -> None:
         """Stop and forget all scans; do not wait for one that waits for a server."""
         with self._lock:
-            for scan in self._scans.values():
+            for _, scan in self._scans.values():
                 scan.stop()
             self._scans.clear()
+
+
+def _steps(vectors: VectorReader, work: Work[Result]) -> Generator[None, None, Result]:
+    return (yield from work(*(yield from vectors.read())))

@@ -15,6 +15,8 @@ from wids.display.fieldview import is_packed
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
     from wids.ordering.permute import Integers
 
@@ -111,86 +113,107 @@ class VectorReader:
         reader: The dataset.
         field: Extension of the field, or name of a column of lists in JSON. Of a large dataset,
             samples at even distances are read, as many as fit a bounded memory.
-
-    Attributes:
-        num_wanted: Samples whose vectors are read.
-        left_out: Number of these that have no point, by the reason.
     """
 
     def __init__(self, reader: FieldReader, field: str) -> None:
-        self.num_wanted = 0
-        self.left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
         self._reader = reader
         self._field, _, path = field.partition(":")
         self._path = tuple(path.split(".")) if path else ()
         self._by_width: dict[int, list[tuple[int, np.ndarray]]] = {}
         self._room = _MOST_NUMBERS
         self._wanted: Integers | None = None
+        self._counts = dict.fromkeys(("skipped", "without_sidecar", "num_wanted"), 0)
+        self._left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
+
+    def told(self) -> dict[str, Any]:
+        """Return as JSON what was read until now, and what was left out.
+
+        These are `skipped` shards, of these the ones `without_sidecar`, that would have to be
+        downloaded; and `num_wanted` samples, of which `left_out` have no point, by the reason.
+        """
+        left_out = {why: count for why, count in self._left_out.items() if count}
+        return {**self._counts, "left_out": left_out}
+
+    def read(self) -> Generator[None, None, tuple[Integers, np.ndarray]]:
+        """Read all shards, and yield after each.
+
+        Returns:
+            The indexes and vectors of the commonest width.
+        """
+        for shard_index in range(self._reader.num_shards):
+            try:
+                if not self.read_shard(shard_index):
+                    self._counts["without_sidecar"] += 1
+                    self._counts["skipped"] += 1
+            except (WidsError, OSError, ValueError):  # which the table of shards shows
+                self._counts["skipped"] += 1
+            yield
+        if not self._by_width:
+            return np.empty(0, np.int64), np.empty((0, 0), np.float32)
+        width = max(self._by_width, key=lambda each: len(self._by_width[each]))
+        rows = sorted(self._by_width.pop(width), key=lambda row: row[0])
+        self._left_out["of another width"] = sum(map(len, self._by_width.values()))
+        self._by_width.clear()
+        return np.array([index for index, _ in rows]), np.stack([vector for _, vector in rows])
 
     def read_shard(self, shard_index: int) -> bool:
         """Read the vectors of one shard; return False if it was skipped to avoid a download."""
-        reader = self._reader
+        reader, total = self._reader, len(self._reader)
         if reader.tar_index(shard_index) is None:
             return reader.num_samples(shard_index) == 0
         first = reader.first_index(shard_index)
         if self._wanted is None:
-            total = len(self._reader)
-            width = 1
-            for index in range(first, min(first + _LOOK_SAMPLES, total)):
-                vector = self._vector_at(self._reader.locate(index))
-                width = max(width, 0 if vector is None else vector.size)
-            count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
+            look = map(reader.locate, range(first, min(first + _LOOK_SAMPLES, total)))
+            sizes = [0 if each is None else each.size for each in map(self._vector_at, look)]
+            count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // max(1, *sizes)))
             self._wanted = np.arange(count, dtype=np.int64) * total // count
         ends = [first, first + reader.num_samples(shard_index)]
         low, high = np.searchsorted(self._wanted, ends)
-        indexes = self._wanted[low:high]
-        for start in range(0, len(indexes), _ROWS_A_REQUEST):
-            self._read(shard_index, indexes[start : start + _ROWS_A_REQUEST])
+        for start in range(low, high, _ROWS_A_REQUEST):
+            self._read(shard_index, self._wanted[start : min(start + _ROWS_A_REQUEST, high)])
         return True
 
     def _read(self, shard_index: int, indexes: Integers) -> None:
-        self.num_wanted += len(indexes)
-        rows, vectors, others = self._together(shard_index, indexes)
-        for index, vector in zip(indexes[rows].tolist(), vectors, strict=True):
-            self._add(index, vector)
-        self.left_out["no vector"] += len(indexes) - len(rows) - len(others)
-        located = [self._reader.locate(index) for index in indexes[others].tolist()]
+        self._counts["num_wanted"] += len(indexes)
+        is_plain = format_suffix(self._field) == ".npy" and not is_packed(self._field)
+        found = self._reader.spans(shard_index, indexes, self._field) if is_plain else None
+        if found is not None:
+            indexes = self._read_together(*found, indexes)
+        located = [self._reader.locate(index) for index in indexes.tolist()]
         self._reader.fetch_ahead(located, self._numbers)
         for each in located:
             self._add(each.index, self._vector_at(each))
 
-    def _together(
-        self, shard_index: int, indexes: Integers
-    ) -> tuple[Integers, np.ndarray, Integers]:
-        """Return vectors of samples of a local shard, whose `.npy` fields have equal headers.
+    def _read_together(self, memory: memoryview, spans: Integers, indexes: Integers) -> Integers:
+        """Read the `.npy` fields with equal headers, which most have, at once.
+
+        Args:
+            memory: What has the fields of some samples.
+            spans: Where they are in it, as `FieldReader.spans` says.
+            indexes: The samples.
 
         Returns:
-            Which of the samples have them, ascending; their vectors, shape `(len(rows), width)`;
-            and which are to be read one by one. All others lack the field.
+            The samples that are to be read one by one.
         """
-        rows, others = np.arange(0), np.arange(len(indexes))
-        vectors = np.empty((0, 0), "f4")
-        is_plain = format_suffix(self._field) == ".npy" and not is_packed(self._field)
-        found = self._reader.spans(shard_index, indexes, self._field) if is_plain else None
-        if found is None:
-            return rows, vectors, others
-        memory, spans = found
         sizes = spans[:, 1]
-        others = np.flatnonzero(sizes >= 0)
-        counts = np.bincount(sizes[(sizes > 0) & (sizes <= MOST_VECTOR_NBYTES)])
-        if counts.size:
-            usual = np.flatnonzero(sizes == counts.argmax())
+        others = sizes >= 0
+        self._left_out["no vector"] += len(indexes) - int(others.sum())
+        small = sizes[(sizes > 0) & (sizes <= MOST_VECTOR_NBYTES)]
+        if small.size:
+            usual = np.flatnonzero(sizes == np.bincount(small).argmax())
             stacked = stack_npy(Windows([memory], [0, len(usual)], spans[usual]))
             if stacked is not None and _is_vector(stacked.dtype, stacked.shape[1:]):
-                rows, others = usual, np.setdiff1d(others, usual)
-                vectors = stacked.reshape(len(rows), -1).astype("f4")
-        return rows, vectors, others
+                others[usual] = False
+                vectors = stacked.reshape(len(usual), -1).astype("f4")
+                for index, vector in zip(indexes[usual].tolist(), vectors, strict=True):
+                    self._add(index, vector)
+        return indexes[others]
 
     def _add(self, index: int, vector: np.ndarray | None) -> None:
         if vector is None or vector.size > self._room:
-            self.left_out["no vector"] += 1
+            self._left_out["no vector"] += 1
         elif not np.isfinite(vector).all():
-            self.left_out["NaN or infinite"] += 1
+            self._left_out["NaN or infinite"] += 1
         else:
             self._room -= vector.size
             self._by_width.setdefault(vector.size, []).append((index, vector))
@@ -206,14 +229,3 @@ class VectorReader:
             return next(found, None)
         except (WidsError, OSError):
             return None
-
-    def take(self) -> tuple[Integers, np.ndarray]:
-        """Return the indexes and vectors of the commonest width, and keep none of them."""
-        if not self._by_width:
-            return np.empty(0, np.int64), np.empty((0, 0), np.float32)
-        width = max(self._by_width, key=lambda each: len(self._by_width[each]))
-        rows = sorted(self._by_width.pop(width), key=lambda row: row[0])
-        self.left_out["of another width"] = sum(map(len, self._by_width.values()))
-        self._by_width.clear()
-        indexes = np.array([index for index, _ in rows], np.int64)
-        return indexes, np.stack([vector for _, vector in rows])
