@@ -133,6 +133,19 @@ def test_missing_fields_are_filled_or_named(folder: Path) -> None:
         view.column(".jpg")
 
 
+def test_a_fill_stands_for_what_the_first_field_lacks(tmp_path: Path) -> None:
+    """A value comes from the field that the sample has, not from a later one or one left out."""
+    with wids.ShardWriter(f"{tmp_path}/j-%d.tar", spec=f"{tmp_path}/j.json") as writer:
+        writer.write({"__key__": "a", ".x.json": {"b": 1}, ".y.json": {"a": 2}, ".txt": "t"})
+        writer.write({"__key__": "b", ".y.json": {"a": 3}, ".caption.txt": "c", ".txt": "t"})
+    dataset = wids.open(f"{tmp_path}/j.json")
+    renamed = dataset.rename({".j.json": ".x.json;.y.json"})
+    assert renamed.column(".j.json", "a", fill=-1).tolist() == [-1, 3]
+    assert [sample[".j.json"].get("a", -1) for sample in renamed] == [-1, 3]
+    some = dataset.with_options(fields=[".txt"]).rename({".said": ".none.txt;.caption.txt;.txt"})
+    assert list(some.column(".said", fill="-")) == [sample[".said"] for sample in some]
+
+
 def as_bytes(value: Any) -> bytes:
     """Return a raw field, or the pixels of a picture."""
     return value if isinstance(value, bytes) else np.asarray(value).tobytes()

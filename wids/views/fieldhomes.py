@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +73,8 @@ def read_field(
         if source is None:
             found.append((places, _absent(name, len(places), reading)))
             continue
-        part = _of_source(slots, source, indexes[places], rows, name, reading)
-        found.append((places, part))
+        part = _Part(slots, source, indexes[places], rows, reading)
+        found.append((places, part.read(name)))
     return _in_order(found)
 
 
@@ -87,115 +87,162 @@ def _in_order(found: list[tuple[Integers, Values]]) -> Values:
     return take(values, np.argsort(order, kind="stable"))
 
 
-def _of_source(
-    slots: Slots, source: Source, indexes: Integers, rows: Integers, name: str, reading: Reading
-) -> Values:
-    """Return a field of samples of one source, which may have the first of its steps alone."""
-    for count in range(len(source.steps) - 1, -1, -1):
-        step, before = source.steps[count], source._replace(steps=source.steps[:count])
-        if isinstance(step, Rename):
-            names = step.originals(name)
-            if len(names) > 1:
-                return _first_of(slots, before, indexes, rows, names, reading)
-            if not names and reading.fill is None:
-                raise DecodeError(f"field {name!r}: rename() gave it another name; read that")
-            if not names:
-                return _fill(reading.fill, len(rows))
-            name = names[0]
-        elif isinstance(step, Surround) and reading.windows:
-            return _windows(slots, before, step, indexes, rows, name, reading)
-        elif isinstance(step, Add):
-            own = step.original(name)
-            if own is not None and _may_have(slots, slots[step.slot].sources, own):
-                return _of_sides(slots, step, before, indexes, rows, (name, own), reading)
-    try:
-        return reading.values(source.leaf, rows, name)
-    except DecodeError as error:
-        found = [] if error.sample is None else indexes[rows == error.sample].tolist()
-        if found and found[0] != error.sample:
-            note_index(error, found[0])
-        raise
+class _Part(NamedTuple):
+    """Samples of one source, as they are after the first of its steps.
+
+    Attributes:
+        slots: The plan.
+        source: The source, with these steps alone.
+        indexes: Indexes of the samples.
+        rows: Their rows in the source.
+        reading: What is read of their fields.
+    """
+
+    slots: Slots
+    source: Source
+    indexes: Integers
+    rows: Integers
+    reading: Reading
+
+    def read(self, name: str) -> Values:
+        """Return a field of the samples."""
+        steps = self.source.steps
+        for count in range(len(steps) - 1, -1, -1):
+            step = steps[count]
+            before = self._replace(source=self.source._replace(steps=steps[:count]))
+            if isinstance(step, Rename):
+                names = step.originals(name)
+                if len(names) > 1:
+                    return _first_of(before, names)
+                if not names and self.reading.fill is None:
+                    raise DecodeError(f"field {name!r}: rename() gave it another name; read that")
+                if not names:
+                    return pack([self.reading.fill] * len(self.rows))
+                name = names[0]
+            elif isinstance(step, Surround) and self.reading.windows:
+                return _windows(before, step, name)
+            elif isinstance(step, Add):
+                own = step.original(name)
+                if own is not None and _may_have(self.slots, self.slots[step.slot].sources, own):
+                    return _of_sides(before, step, name, own)
+        try:
+            return self.reading.values(self.source.leaf, self.rows, name)
+        except DecodeError as error:
+            found = [] if error.sample is None else self.indexes[self.rows == error.sample].tolist()
+            if found and found[0] != error.sample:
+                note_index(error, found[0])
+            raise
+
+    def read_some(self, name: str, places: Integers) -> Values:
+        """Return a field of some of the samples, by their place among these."""
+        some = self._replace(indexes=self.indexes[places], rows=self.rows[places])
+        return some.read(name)
 
 
-def _of_sides(
-    slots: Slots,
-    step: Add,
-    before: Source,
-    indexes: Integers,
-    rows: Integers,
-    names: tuple[str, str],
-    reading: Reading,
-) -> Values:
+def _of_sides(part: _Part, step: Add, name: str, own: str) -> Values:
     """Return a field that both sides of a join may have, or the right one alone.
 
     Args:
-        slots: The plan.
+        part: The samples before the join.
         step: The join.
-        before: The source, with the steps before the join.
-        indexes: Indexes of the samples.
-        rows: Their rows in the source.
-        names: The name of the field on the left, and on the right.
-        reading: What is read of it.
+        name: The name of the field on the left.
+        own: That on the right.
     """
-    name, own = names
+    slots, none = part.slots, step.absent or ()
 
-    def left(some: Integers) -> Values:
-        return _of_source(slots, before, indexes[some], rows[some], name, reading)
+    def read(is_right: bool, places: Integers) -> Values:
+        if not is_right:
+            return part.read_some(name, places)
+        return read_field(slots, part.indexes[places], own, part.reading, step.slot)
 
-    def right(some: Integers) -> Values:
-        return read_field(slots, indexes[some], own, reading, step.slot)
+    def is_right(place: int) -> bool:
+        fields = fields_of(slots, int(part.indexes[place]), step.slot)
+        return own in (none if fields is None else fields)
 
-    none = step.absent or ()
-    lacking = bool((slots[step.slot].rows.take(indexes) < 0).any())
+    every = np.arange(len(part.rows))
+    lacking = bool((slots[step.slot].rows.take(part.indexes) < 0).any())
     is_patch = lacking and step.replace and step.absent is None
-    if (step.of_table and not is_patch) or not _may_have(slots, [before], name):
-        if own not in none and reading.fill is None and lacking:
+    if (step.of_table and not is_patch) or not _may_have(slots, [part.source], name):
+        if own not in none and part.reading.fill is None and lacking:
             raise _no_counterpart(own)
-        return right(np.arange(len(rows)))
-    # Fields of datasets are not known, as each sample may have others: the likely side is read, and
-    # samples are asked one by one only for what it lacks.
-    is_right = step.replace or own in likely_names(slots, step, indexes)
-    if reading.fill is None and not is_right:
-        with suppress(DecodeError):
-            return left(np.arange(len(rows)))
-    alone = np.zeros(len(rows), np.bool_)
-    for other, at, _ in slots[step.slot].groups(indexes):
-        alone[at] = own not in none if other is None else not _may_have(slots, [other], own)
-    places, asked = np.flatnonzero(alone), np.flatnonzero(~alone)
-    found = [(places, left(places))] if len(places) else []
-    if not len(asked):
-        return _in_order(found)
-    if reading.fill is not None:
-        values = (right if is_right else left)(asked)
-        gaps = equals_fill(values, reading.fill)
-        kept = take(values, np.flatnonzero(~gaps)) if gaps.any() else values
-        found.append((asked[~gaps], kept))
-        asked = asked[gaps]
-    elif is_right:
-        with suppress(DecodeError):
-            return _in_order([*found, (asked, right(asked))])
-    fields = (fields_of(slots, at, step.slot) for at in indexes[asked].tolist())
-    has = np.array([own in (none if each is None else each) for each in fields], np.bool_)
-    for side, some in ((right, asked[has]), (left, asked[~has])):
-        if len(some):
-            found.append((some, side(some)))
-    return _in_order(found)
+        return read(True, every)
+    found: list[tuple[Integers, Values]] = []
+    likely = step.replace or own in likely_names(slots, step, part.indexes)
+    for other, at, _ in slots[step.slot].groups(part.indexes) if likely else ():
+        if own not in none if other is None else not _may_have(slots, [other], own):
+            found.append((at, read(False, at)))
+            every = np.setdiff1d(every, at)
+    return _in_order([*found, *_asked(part.reading.fill, every, read, is_right, likely)])
 
 
-def _windows(
-    slots: Slots,
-    before: Source,
-    step: Surround,
-    indexes: Integers,
-    rows: Integers,
-    name: str,
-    reading: Reading,
-) -> Values:
+def _first_of(part: _Part, names: Sequence[str]) -> Values:
+    """Return the first of several fields that each sample has."""
+    reading = part.reading
+
+    def read(name: str | None, places: Integers) -> Values:
+        if name is None:
+            return [reading.fill] * len(places)
+        try:
+            return part.read_some(name, places)
+        except DecodeError as error:
+            error.add_note(f"a field with a new name, which stands for {', '.join(names)}")
+            raise
+
+    def first(place: int) -> str | None:
+        at = int(part.rows[place]), int(part.indexes[place])
+        fields = fields_after(part.slots, part.source, *at, windows=reading.windows)
+        there = [name for name in names if name in fields]
+        # A join may give it as None, which are no bytes; the last one says what is missing.
+        none = None if there and not reading.raw else names[-1]
+        return next((name for name in there if fields[name] is not None), none)
+
+    likely = None if reading.fill is None else names[0]
+    return _in_order(_asked(reading.fill, np.arange(len(part.rows)), read, first, likely))
+
+
+def _asked(
+    fill: Any,
+    places: Integers,
+    read: Callable[[Any, Integers], Values],
+    home_of: Callable[[int], Any],
+    likely: Any,
+) -> list[tuple[Integers, Values]]:
+    """Return a field that each sample has in one of several homes, with the places of the values.
+
+    Which fields a sample of a dataset has is not known: the likely home is read, and samples are
+    asked one by one only for what it lacks.
+
+    Args:
+        fill: Value for samples that lack the field; None if that is an error.
+        places: The samples, by their place among those that are read.
+        read: Function from a home and places to the values there.
+        home_of: Function that asks a sample for the home of its field.
+        likely: The home of most, where any value counts; None to ask all samples.
+    """
+    found: list[tuple[Integers, Values]] = []
+    if likely is not None and len(places):
+        with suppress(*([DecodeError] if fill is None else [])):
+            values = read(likely, places)
+            if fill is None or not (gaps := equals_fill(values, fill)).any():
+                return [(places, values)]
+            there = np.flatnonzero(~gaps)
+            found.append((places[there], take(values, there)))
+            places = np.delete(places, there)
+    homes: dict[Any, list[int]] = {}
+    for place in places.tolist():
+        homes.setdefault(home_of(place), []).append(place)
+    for home, listed in homes.items():
+        some = np.array(listed, np.int64)
+        found.append((some, read(home, some)))
+    return [(at, pack(each) if isinstance(each, list) else each) for at, each in found]
+
+
+def _windows(part: _Part, step: Surround, name: str) -> Values:
     """Return the windows of a field: an array with one more axis, or a list of lists."""
     parts = [
-        _of_source(slots, before, indexes, rows, name, reading)
+        part.read(name)
         if slot is None
-        else read_field(slots, indexes, name, reading, slot)
+        else read_field(part.slots, part.indexes, name, part.reading, slot)
         for slot in step.places
     ]
     arrays = [each for each in parts if isinstance(each, np.ndarray)]
@@ -204,57 +251,10 @@ def _windows(
     return [window_of(each) for each in zip(*parts, strict=True)]
 
 
-def _first_of(
-    slots: Slots,
-    before: Source,
-    indexes: Integers,
-    rows: Integers,
-    names: Sequence[str],
-    reading: Reading,
-) -> Values:
-    """Return the first of several fields that each sample has."""
-    found: list[tuple[Integers, Values]] = []
-    rest, fill = np.arange(len(indexes)), reading.fill
-
-    def read(name: str, some: Integers) -> Values:
-        return _of_source(slots, before, indexes[some], rows[some], name, reading)
-
-    if fill is not None:
-        for name in names:
-            values = read(name, rest)
-            kept = np.flatnonzero(~equals_fill(values, fill))
-            some = take(values, kept)
-            found.append((rest[kept], pack(some) if isinstance(some, list) else some))
-            rest = np.delete(rest, kept)
-        return _in_order([*found, (rest, _fill(fill, len(rest)))])
-    at = zip(rows.tolist(), indexes.tolist(), strict=True)
-    fields = [fields_after(slots, before, *each, windows=reading.windows) for each in at]
-    places: dict[str | None, list[int]] = {}
-    for place, each in enumerate(fields):
-        there = [name for name in names if name in each]
-        stored = [name for name in there if each[name] is not None]
-        # A join may give it as None, which are no bytes; the last one says what is missing.
-        none = None if there and not reading.raw else names[-1]
-        places.setdefault(stored[0] if stored else none, []).append(place)
-    for chosen, listed in places.items():
-        some = np.array(listed, np.int64)
-        try:
-            values = [None] * len(some) if chosen is None else read(chosen, some)
-        except DecodeError as error:
-            error.add_note(f"a field with a new name, which stands for {', '.join(names)}")
-            raise
-        found.append((some, pack(values) if isinstance(values, list) else values))
-    return _in_order(found)
-
-
-def _fill(fill: Any, count: int) -> Values:
-    return pack([fill] * count)
-
-
 def _absent(name: str, count: int, reading: Reading) -> Values:
     """Return the field of samples without a counterpart; raise if there must be one."""
     if reading.fill is not None:
-        return _fill(reading.fill, count)
+        return pack([reading.fill] * count)
     if reading.raw:
         raise _no_counterpart(name)
     return [None] * count
