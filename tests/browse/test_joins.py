@@ -55,7 +55,7 @@ def handlers_of(samples: Any) -> Iterator[ApiHandlers]:
         opened = wids.open("page.json", **options)
     dataset, chosen = shards_and_rows(opened, leftmost=True)
     reader = FieldReader(dataset, joined=JoinedFields(opened, chosen))
-    handlers = ApiHandlers(reader, "test", reader.class_names, chosen)
+    handlers = ApiHandlers(reader, "test", reader.samples.class_names, chosen)
     try:
         yield handlers
     finally:

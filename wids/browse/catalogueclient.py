@@ -198,8 +198,7 @@ class CatalogueClient:
     def _open(self, process: WorkerProcess, opening: dict[str, Any]) -> dict[str, Any]:
         """Send the samples to a process, and return its first answer."""
         reader = self._reader
-        samples = reader.dataset if reader.joined is None else reader.joined.samples
-        data = pickle.dumps((samples, reader.patience))
+        data = pickle.dumps((reader.samples, reader.patience))
         names = self._class_names or None
         return process.ask({**opening, "class_names": names}, [data], len(data))[0]
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from wids.base.urls import hide_credentials, is_local
 from wids.display.safejson import safe_text
-from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.errors import FetchError, ShardFormatError
 from wids.fetching.transport import (
     AbsentError,
     AnsweredError,
@@ -67,10 +67,6 @@ class Failure:
         """Whether nothing is known of the shard, because its server did not deliver it."""
         return self.kind in ("silent", "failing")
 
-    def error(self) -> WidsError:
-        """Return the error that a new attempt would most likely raise."""
-        return (ShardFormatError if self.kind == "damaged" else FetchError)(self.message)
-
 
 class Failures:
     """Recent failures of shards and servers.
@@ -97,15 +93,22 @@ class Failures:
             return None
         return own or server
 
+    def recent(self, shard_index: int, url: str) -> Failure | None:
+        """Return the failure of a shard or its server within `retry_seconds`; None without one."""
+        failure = self.of_shard(shard_index, url)
+        is_recent = failure and time.monotonic() - failure.at < self.retry_seconds
+        return failure if is_recent else None
+
     def check(self, shard_index: int, url: str) -> None:
         """Raise the last error of a shard or its server if it is recent.
 
         Raises:
             WidsError: The shard or server failed within `retry_seconds`.
         """
-        failure = self.of_shard(shard_index, url)
-        if failure and time.monotonic() - failure.at < self.retry_seconds:
-            raise failure.error()
+        failure = self.recent(shard_index, url)
+        if failure is not None:
+            # The error that a new attempt would most likely raise.
+            raise (ShardFormatError if failure.kind == "damaged" else FetchError)(failure.message)
 
     def forget(self, shard_index: int, url: str) -> None:
         """Forget the failures of a shard that was opened, and those of its server."""

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.base.urls import display_url, is_local
-from wids.browse.failures import RETRY_SECONDS, Failures, message_of
+from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.browse.keptbytes import KeptBytes
 from wids.codecs.formats import field_kind, wrapper_of
 from wids.errors import FetchError, ShardChangedError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy
+from wids.reading.shardlist import is_sharded
 from wids.reading.tarindexes import UnusableIndexError
 from wids.views.fieldhomes import may_give
 from wids.views.plan import datasets_in, slots_of, stored_fields
-from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from wids.base.shardref import ShardRef
     from wids.codecs.formats import Kind
@@ -135,7 +136,6 @@ class JoinedFields:
     Attributes:
         samples: As given.
         rows: For each sample of the join, the index in the leftmost dataset.
-        datasets: All datasets of shards.
 
     Raises:
         SpecError: One sample of the dataset is in several samples of the join.
@@ -143,7 +143,6 @@ class JoinedFields:
 
     def __init__(self, samples: Any, rows: Integers | None) -> None:
         self.samples = samples
-        self.datasets = datasets_in(samples)
         self.rows = np.arange(len(samples)) if rows is None else rows
         self._order = np.argsort(self.rows, kind="stable")
         self._sorted = self.rows[self._order]
@@ -176,11 +175,9 @@ class JoinedFields:
         found: list[LocatedField] = []
         for field in stored_fields(self.samples, int(self._order[position])).values():
             home = field.home
-            if isinstance(home, TableRows):
-                found.append(LocatedField(field.extension, 0, len(field.read()), field))
-                continue
-            stored = None if home.locate(field.position).shard.url == url else field
-            found.append(LocatedField(field.extension, field.offset, field.nbytes, stored))
+            is_own = is_sharded(home) and home.locate(field.position).shard.url == url
+            offset, stored = max(field.offset, 0), None if is_own else field
+            found.append(LocatedField(field.extension, offset, field.size(), stored))
         return found
 
 
@@ -197,6 +194,7 @@ class FieldReader:
 
     Attributes:
         dataset, joined, patience: As given.
+        samples: The join, or without one the dataset.
         failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
         num_uncounted: Number of shards whose samples could not be counted.
@@ -214,6 +212,8 @@ class FieldReader:
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.dataset = dataset
+        self.joined = joined
+        self.samples: Any = dataset if joined is None else joined.samples
         self.patience = patience
         self.failures = Failures(retry_seconds)
         if uncounted:
@@ -222,11 +222,8 @@ class FieldReader:
                     self.failures.note(number, url, uncounted[url])
         self.num_uncounted = len(uncounted or ())
         self.fetched_whole: set[int] = set()
-        self._opened_before: set[int] = set()
-        self._replaced: set[int] = set()
         self.version = secrets.token_hex(8)
-        self.joined = joined
-        every: list[Any] = [dataset, *(joined.datasets if joined is not None else ())]
+        every = [dataset, *datasets_in(self.samples)]
         for cache in {id(each.cache): each.cache for each in every}.values():
             fetcher = cache.fetcher
             its = replace(patience, store=cache.store)
@@ -236,13 +233,6 @@ class FieldReader:
 
     def __len__(self) -> int:
         return len(self.dataset)
-
-    @property
-    def class_names(self) -> Mapping[int, str]:
-        """Name of each class by its number; may be empty."""
-        samples = self.dataset if self.joined is None else self.joined.samples
-        names: Mapping[int, str] = samples.class_names
-        return names
 
     @property
     def num_shards(self) -> int:
@@ -333,19 +323,16 @@ class FieldReader:
         for located in samples:
             own = [n for n in wanted(located) if located.fields[n].stored is None]
             numbers = [n for n in own if self._kept.get((located.index, n)) is None]
-            if numbers and sum(located.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
+            nbytes = sum(located.fields[n].nbytes for n in numbers)
+            if located.by_range and numbers and nbytes <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(located.shard_index, []).append((located, numbers))
         for group in by_shard.values():
-            try:
+            with suppress(WidsError):
                 self._fetch_group(group)
-            except WidsError:
-                continue
 
     def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
-        """Read the wanted fields of some samples of one shard, if it is read by byte range."""
+        """Read the wanted fields of some samples of one shard."""
         shard, _, ref = self._opened(group[0][0].index)
-        if not shard.is_by_range:
-            return
         extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
         with self.failures.noted(group[0][0].shard_index, ref.url, FetchError):
             samples = shard.read_many([located.local_index for located, _ in group], extensions)
@@ -374,12 +361,10 @@ class FieldReader:
         if self.is_far(ref):
             self.failures.check(shard_index, ref.url)
             try:
-                self.dataset.remote_index(shard_index)
+                with self.failures.noted(shard_index, ref.url, FetchError):
+                    self.dataset.remote_index(shard_index)
             except UnusableIndexError:
                 return None
-            except FetchError as error:
-                self.failures.note(shard_index, ref.url, error)
-                raise
         return self._opened(self.first_index(shard_index))[0].index
 
     def spans(
@@ -401,46 +386,37 @@ class FieldReader:
             WidsError: The shard cannot be opened.
         """
         shard = self._opened(self.first_index(shard_index))[0]
-        joined = self.joined
-        if joined is not None and may_give(slots_of(joined.samples), extension):
-            return None
-        if shard.is_by_range:
+        if self.joined is not None and may_give(slots_of(self.samples), extension):
             return None
         found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
         return None if found is None else (found[0], found[1][:, 0])
 
     def failing(self) -> list[tuple[int, str]]:
         """Return the shards that just failed, each with the reason."""
-        found = []
-        for number, url in enumerate(self.dataset.shards.urls):
-            try:
-                self.failures.check(number, url)
-            except (WidsError, OSError) as error:
-                found.append((number, message_of(error)))
-        return found
+        found = (
+            (n, self.failures.recent(n, url)) for n, url in enumerate(self.dataset.shards.urls)
+        )
+        return [(number, failure.message) for number, failure in found if failure]
 
     def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Return `(open shard, local index, spec entry)`; fail at once if the shard just failed."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
         shard_index = self.shard_of(index % len(self))
-        url = self.dataset.shards.urls[shard_index]
-        self.failures.check(shard_index, url)
-        first = shard_index not in self._opened_before
-        far = first and self.is_far(self.dataset.shards[shard_index])
-        with self.failures.noted(shard_index, url, WidsError, OSError):
+        ref = self.dataset.shards[shard_index]
+        self.failures.check(shard_index, ref.url)
+        is_far = self.is_far(ref)
+        with self.failures.noted(shard_index, ref.url, WidsError, OSError):
+            shard, local_index, _ = self.dataset.locate_sample(index)
             # What was found in a shard holds for one version of it.
-            if shard_index in self._replaced or self.dataset.drop_if_changed(shard_index):
-                self._replaced.add(shard_index)
+            if shard.was_changed():
                 raise ShardChangedError(
-                    f"{display_url(url)}: was replaced since it was read first; end `wids browse` "
-                    "and start it again"
+                    f"{display_url(ref.url)}: was replaced since it was read first; end "
+                    "`wids browse` and start it again"
                 )
-            located = self.dataset.locate_sample(index)
             # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
-            located[0].confirm()
-        self.failures.forget(shard_index, url)
-        self._opened_before.add(shard_index)
-        if far and not located[0].is_by_range:
+            shard.confirm()
+        self.failures.forget(shard_index, ref.url)
+        if is_far and not shard.is_by_range:
             self.fetched_whole.add(shard_index)
-        return located
+        return shard, local_index, ref

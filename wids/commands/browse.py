@@ -132,7 +132,7 @@ def browse(args: Arguments) -> int:
         with dataset:
             first = None if args.index is None else checked_position(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
-            names = reader.class_names if names is None else names
+            names = reader.samples.class_names if names is None else names
             handlers = ApiHandlers(reader, dataset.dataset_name, names, chosen, source=args.spec)
             try:
                 handlers.decoders.start()
