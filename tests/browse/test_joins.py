@@ -13,6 +13,7 @@ from helpers.shards import MakeShard
 from helpers.waiting import when_finished
 
 import wids
+from wids.browse.columns import column_name
 from wids.browse.fieldreader import FieldReader, JoinedFields
 from wids.browse.handlers import ApiHandlers
 from wids.browse.scans import NotReadyError
@@ -55,7 +56,7 @@ def handlers_of(samples: Any) -> Iterator[ApiHandlers]:
         opened = wids.open("page.json", **options)
     dataset, chosen = shards_and_rows(opened, leftmost=True)
     reader = FieldReader(dataset, joined=JoinedFields(opened, chosen))
-    handlers = ApiHandlers(reader, "test", reader.samples.class_names, chosen)
+    handlers = ApiHandlers(reader, "test", chosen)
     try:
         yield handlers
     finally:
@@ -66,6 +67,26 @@ def finished(handlers: ApiHandlers, text: str) -> list[str]:
     """Return the keys that a filter finds."""
     found = when_finished(lambda: handlers.page({"where": text}))
     return [tile["key"] for tile in found["tiles"]]
+
+
+def test_columns_of_a_table_may_have_any_name(make_shard: MakeShard) -> None:
+    """Names of SQL, and those that questions of the page use themselves, mean the columns."""
+    names = ("order", "position", "value", "n")
+    path = make_shard("left.tar", [{"__key__": key, ".cls": "1"} for key in KEYS])
+    rows = [",".join([key, *[str(3 * (COUNT - n))] * 4]) for n, key in enumerate(KEYS)]
+    Path("t.csv").write_text("\n".join([",".join(("key", *names)), *rows]))
+    with handlers_of(wids.ShardListDataset([str(path)]).join("t.csv")) as handlers:
+        columns = handlers.page({"look": "table"})["columns"]
+        assert columns == ["cls", *(column_name(name) for name in names)]
+        assert finished(handlers, "position > 30") == list(KEYS[:2])
+        for name in columns[1:]:
+            page = when_finished(lambda name=name: handlers.page({"sort": name}))
+            assert [tile["key"] for tile in page["tiles"]] == list(reversed(KEYS))
+            found = when_finished(lambda name=name: handlers.groups({"by": name, "across": "cls"}))
+            assert [count for *_, count in found["groups"]] == [1] * COUNT
+        facets = when_finished(lambda: handlers.facets({"where": "value > 30"}))["facets"]
+        shown = {each["name"]: sum(each["now"]["counts"]) for each in facets}
+        assert shown == dict.fromkeys([*columns, "shard_index"], 2)
 
 
 def test_a_page_has_the_fields_of_both_sides(joined: Any) -> None:

@@ -82,6 +82,7 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
         with ShardList(spec, transformations="memoryview", remote="range") as dataset:
             # Under load a decoder process may take seconds to start.
             options = {"view_seconds": 60.0, **options}
+            dataset.class_names = options.pop("class_names", {})
             handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
             server = BrowseServer(handlers, port=0, **serving)
             thread = threading.Thread(target=server.run)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import threading
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +22,23 @@ from wids.browse.workerprocess import ProcessEndedError, WorkerProcess
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
 
-__all__ = ["INSTALL", "AskLimits", "CatalogueClient", "CatalogueError"]
+__all__ = ["INSTALL", "CatalogueClient", "CatalogueError"]
 
 INSTALL = "pip install 'wids[sql]'"
 _MODULE = "wids.browse.sqlworker"
 _SOON_SECONDS = 0.3  # wait of a request for a build that may be finished at once
 _OPEN_SECONDS = 600.0  # longest wait for the files of the catalogue, which may be many
+_SAMPLES_A_SECOND = 2e6  # by how many samples a question may take a second more
+_MOST_NBYTES = 4 << 30  # of the process beside its libraries, and a half of the machine's
 _KEPT_NBYTES = 256 << 20  # of the indexes in answers, beside some of what else is in each
 _ANSWER_NBYTES = 4 << 20
 # Questions without a text of a visitor, which take the longer the more fields there are.
-_OWN = {"facets", "overview", "words"}
+_OWN = {"facets", "words"}
 _OWN_PATIENCE = 10  # times the processor time of others
 
 
@@ -45,41 +46,19 @@ class CatalogueError(WidsError):
     """The catalogue cannot be built, or its process ended."""
 
 
-@dataclass(frozen=True)
-class AskLimits:
-    """Limits of a question.
-
-    Attributes:
-        seconds: Processor time; a large dataset has more.
-        samples_a_second: By how many samples it has a second more.
-        nbytes: Memory of the process beside its libraries; by default a half of the machine's, and
-            4 GiB at most.
-    """
-
-    seconds: float = 2.0
-    samples_a_second: float = 2e6
-    nbytes: int = field(default_factory=lambda: min(memory_size() // 2 or 4 << 30, 4 << 30))
-
-
 class CatalogueClient:
     """Questions to the catalogue of the samples of a page; thread-safe.
 
     Args:
         reader: The samples.
-        class_names: Names of classes, by number.
-        limits: Limits of questions.
+        seconds: Processor time of a question; of a large dataset, it has more.
     """
 
-    def __init__(
-        self,
-        reader: FieldReader,
-        class_names: Mapping[int, str],
-        limits: AskLimits | None = None,
-    ) -> None:
+    def __init__(self, reader: FieldReader, seconds: float) -> None:
         self._reader = reader
-        self._class_names = {str(number): name for number, name in class_names.items()}
-        self.limits = limits or AskLimits()
-        self._asker = WorkerProcess(_MODULE, [str(self.limits.nbytes)])
+        self._seconds = seconds + len(reader) / _SAMPLES_A_SECOND
+        nbytes = min(memory_size() // 2 or _MOST_NBYTES, _MOST_NBYTES)
+        self._asker = WorkerProcess(_MODULE, [str(nbytes)])
         self._builder: WorkerProcess | None = None
         self._building: Background[bool] | None = None
         self._lock = threading.Lock()  # of what is built
@@ -140,7 +119,7 @@ class CatalogueClient:
             asked: Its arguments.
 
         Returns:
-            The answer, and indexes that belong to it.
+            The answer, and the indexes of the samples that were found.
 
         Raises:
             NotReadyError: The catalogue is not built yet.
@@ -151,20 +130,17 @@ class CatalogueClient:
             raise ValueError(f"conditions, facets, counts and sorting need DuckDB: {INSTALL}")
         self._ensure_built()
         joined = self._reader.joined
-        if joined is not None and rows is not None:
-            rows = joined.at(rows)
-        data = b"" if rows is None else np.ascontiguousarray(rows, np.int64).tobytes()
+        own = rows if joined is None or rows is None else joined.at(rows)
+        data = b"" if own is None else np.ascontiguousarray(own, np.int64).tobytes()
         which = None if rows is None else hashlib.blake2b(data, digest_size=16).digest()
         key = call, repr(sorted(asked.items())), which
         with self._turn:
             answers = self._answers  # which another thread may replace meanwhile
             kept = answers.get(key)
-            answer, found_rows = kept or self._exchange(call, rows is not None, data, asked)
+            answer, places = kept or self._exchange(call, rows is not None, data, asked)
             needs = answer.get("needs")
             if not (kept or needs or "changed" in answer or "unreadable" in answer):
-                answers.put(key, (answer, found_rows), _ANSWER_NBYTES + found_rows.nbytes)
-        if joined is not None and not answer.get("by_position"):
-            found_rows = joined.rows[found_rows]
+                answers.put(key, (answer, places), _ANSWER_NBYTES + places.nbytes)
         if "failed" in answer:
             raise ValueError(answer["failed"])
         if "changed" in answer:
@@ -177,13 +153,14 @@ class CatalogueClient:
             self._ensure_built(needs)
             if call != "facets":  # which says what it has
                 raise NotReadyError("catalogue", self.progress())
-        return answer, found_rows
+        if rows is None and joined is not None:
+            rows = joined.rows
+        return answer, places if rows is None else rows[places]
 
     def _exchange(
         self, call: str, has_rows: bool, data: bytes, asked: dict[str, Any]
     ) -> tuple[dict[str, Any], Integers]:
-        seconds = self.limits.seconds + len(self._reader) / self.limits.samples_a_second
-        seconds *= _OWN_PATIENCE if call in _OWN else 1
+        seconds = self._seconds * (_OWN_PATIENCE if call in _OWN else 1)
         request = {"call": call, "asked": asked, "has_rows": has_rows, "seconds": seconds}
         try:
             if self._asker.start():
@@ -199,8 +176,7 @@ class CatalogueClient:
         """Send the samples to a process, and return its first answer."""
         reader = self._reader
         data = pickle.dumps((reader.samples, reader.patience))
-        names = self._class_names or None
-        return process.ask({**opening, "class_names": names}, [data], len(data))[0]
+        return process.ask(opening, [data], len(data))[0]
 
     def _ensure_built(self, headers: Sequence[str] = ()) -> None:
         """Start to build what is missing; raise NotReadyError unless all but headers is built."""

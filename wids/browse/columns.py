@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from wids.catalogue.build import has_headers
 from wids.catalogue.structures import literal, quoted
-from wids.codecs.formats import field_kind
+from wids.codecs.formats import field_kind, is_class
 from wids.codecs.headers import HEADER_FACTS
 from wids.display.pixels import names_labels
 
@@ -29,6 +29,7 @@ __all__ = [
     "Columns",
     "check_parameters",
     "column_name",
+    "has_classes",
     "in_brackets",
     "is_path",
     "number_of",
@@ -66,6 +67,18 @@ _MOST_LEVELS = 3
 _FACTS = {"image": 2, "audio": 1, "video": 3}  # how many of the facts of a header are counted
 _DERIVED = ("depth", "normal", "flow", "mask")
 _PLAIN_NAME = re.compile(r"[a-z_]\w*")
+# Words of SQL that are columns in quotes alone.
+_WORDS = """
+all analyse analyze and anti any array as asc asof asymmetric at authorization binary both by case
+cast check collate collation column columns concurrently constraint create cross default deferrable
+desc describe distinct do else end except false fetch for foreign freeze from full generated glob
+group having ilike in initially inner intersect into is isnull join lambda lateral leading left like
+limit map natural not notnull null offset on only or order outer overlaps pivot pivot_longer
+pivot_wider placing positional primary qualify references returning right select semi show similar
+some struct summarize symmetric table tablesample then to trailing true try_cast tuple union unique
+unpack unpivot using variadic verbose when where window with
+"""
+_KEYWORDS = frozenset(_WORDS.split())
 _NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_]\w*)'
 PATH = rf"{_NAME}(?:\.{_NAME})*"  # pattern of a column, which may lie within another one
 _INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
@@ -78,11 +91,13 @@ class Column(NamedTuple):
     Attributes:
         name: Its name in SQL.
         kind: "numbers", "values" (truth values), "texts", or "others".
+        field: The column of `samples` in which it lies.
         is_whole: Whether its numbers are integers.
     """
 
     name: str
     kind: str
+    field: str
     is_whole: bool = False
 
 
@@ -94,7 +109,6 @@ class Columns:
     """
 
     def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
         relation = cursor.sql("SELECT * FROM samples LIMIT 0")
         self.kinds = dict(zip(relation.columns, relation.types, strict=True))
 
@@ -111,22 +125,8 @@ class Columns:
     @cached_property
     def scalars(self) -> list[Column]:
         """The columns of single values."""
-        found = [
-            column
-            for name, kind in self.kinds.items()
-            if name not in ("offsets", "sizes")
-            for column in _scalars(column_name(name), kind, 1)
-        ]
-        words = self._cursor.sql(
-            "SELECT keyword_name FROM duckdb_keywords() "
-            "WHERE keyword_category IN ('reserved', 'type_function')"
-        ).fetchall()
-        reserved = {word for (word,) in words}
-        for place, column in enumerate(found):
-            first, dot, rest = column.name.partition(".")
-            if first in reserved:
-                found[place] = column._replace(name=f"{quoted(first)}{dot}{rest}")
-        return found
+        plain = (each for each in self.kinds.items() if each[0] not in ("offsets", "sizes"))
+        return [column for name, kind in plain for column in _scalars((name,), kind)]
 
     def header_columns(self) -> dict[str, list[Column]]:
         """Return the facts of headers that are counted, by the column of their field."""
@@ -136,15 +136,21 @@ class Columns:
             derived = names_labels(f".{name}") or any(word in name for word in _DERIVED)
             if has_headers(f".{name}") and not derived and kind in _FACTS:
                 found[name] = [
-                    Column(f"{column_name(name)}.{fact}", "numbers", fact != "duration")
+                    Column(column_name(name, fact), "numbers", name, fact != "duration")
                     for fact in HEADER_FACTS[kind][: _FACTS[kind]]
                 ]
         return found
 
-    def picked(self, source: str, name: str, text: str) -> str:
+    def known(self) -> list[Column]:
+        """Return the columns of single values, and those of headers that are not built yet."""
+        headers = [each for its in self.header_columns().values() for each in its]
+        return list(dict.fromkeys([*self.scalars, *headers]))
+
+    def picked(self, cursor: Any, source: str, name: str, text: str) -> str:
         """Return the condition that a column has one of some values.
 
         Args:
+            cursor: A connection.
             source: What is selected from.
             name: The column, or an expression that was checked.
             text: The values, each as `written` writes it, or as a range such as `3..7.5`.
@@ -162,7 +168,7 @@ class Columns:
             parts = [f"cls_name IN ({', '.join(names)})"] if names else []
             parts += [f"cls IN ({', '.join(numbers)})"] if numbers else []
             return _either(parts + ["cls IS NULL" for _ in nulls])
-        value = self._cursor.sql(f"SELECT {in_brackets(name)} AS value FROM {source} LIMIT 0")
+        value = cursor.sql(f"SELECT {in_brackets(name)} AS value FROM {source} LIMIT 0")
         subject = name if is_path(name) else in_brackets(name)
         parts = [f"{subject} IS NULL" for _ in nulls]
         if value.types[0].id in NUMBERS:
@@ -177,14 +183,15 @@ class Columns:
         return _either([*parts, *([f"{subject} IN ({', '.join(values)})"] if values else [])])
 
 
-def _scalars(name: str, kind: Any, level: int) -> Iterator[Column]:
+def _scalars(path: tuple[str, ...], kind: Any) -> Iterator[Column]:
     if kind.id == "struct":
-        for child, inner in kind.children if level <= _MOST_LEVELS else ():
-            yield from _scalars(f"{name}.{column_name(child)}", inner, level + 1)
+        for child, inner in kind.children if len(path) <= _MOST_LEVELS else ():
+            yield from _scalars((*path, child), inner)
     elif kind.id in NUMBERS:
-        yield Column(name, "numbers", kind.id in INTEGERS)
+        yield Column(column_name(*path), "numbers", path[0], kind.id in INTEGERS)
     else:
-        yield Column(name, {"boolean": "values", "varchar": "texts"}.get(kind.id, "others"))
+        kinds = {"boolean": "values", "varchar": "texts"}
+        yield Column(column_name(*path), kinds.get(kind.id, "others"), path[0])
 
 
 def _either(parts: Sequence[str]) -> str:
@@ -237,13 +244,20 @@ def number_of(query: Mapping[str, str], name: str, default: int = 0) -> int:
     return int(text)
 
 
-def column_name(name: str) -> str:
-    """Return a name as SQL has it.
+def has_classes(name: str) -> bool:
+    """Return whether the values of a column are classes, by its name in SQL."""
+    plain = name.strip('"')
+    return is_class(f".{plain}")
 
-    >>> print(column_name("width"), column_name("image size"))
-    width "image size"
+
+def column_name(field: str, *steps: str) -> str:
+    """Return a column of `samples`, or what steps into it lead to, as SQL has it.
+
+    >>> print(column_name("json", "image size", "group"), column_name("group"))
+    json."image size".group "group"
     """
-    return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
+    names = [each if _PLAIN_NAME.fullmatch(each) else quoted(each) for each in (field, *steps)]
+    return ".".join([quoted(field) if field in _KEYWORDS else names[0], *names[1:]])
 
 
 def parameter_of(name: str) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.urls import hide_credentials
-from wids.browse.catalogueclient import INSTALL, AskLimits, CatalogueClient
-from wids.browse.columns import number_of
+from wids.browse.catalogueclient import INSTALL, CatalogueClient
+from wids.browse.columns import has_classes, number_of
 from wids.browse.completion import completions, copies
 from wids.browse.decoders import LARGE, DecoderLimits, Decoders
 from wids.browse.failures import message_of
@@ -53,10 +53,9 @@ class ApiHandlers:
     Attributes:
         reader: The dataset.
         title: Title of the page.
-        class_names: Names of classes, by number.
         chosen: Indexes of the samples to show, of a saved view; None for all.
         limits: Limits of the processes that decode fields.
-        ask_limits: Limits of what is asked of the catalogue.
+        ask_seconds: Processor time of a question to the catalogue; more of a large dataset.
         source: What was opened, for code that opens it again; the title by default.
         view_seconds: Longest wait of the page of a sample for descriptions of its fields; the page
             requests later ones by itself.
@@ -64,17 +63,17 @@ class ApiHandlers:
 
     reader: FieldReader
     title: str
-    class_names: Mapping[int, str] = field(default_factory=dict)
     chosen: Integers | None = None
     limits: DecoderLimits = field(default_factory=DecoderLimits)
-    ask_limits: AskLimits = field(default_factory=AskLimits)
+    ask_seconds: float = 2.0
     source: str = ""
     view_seconds: float = 1.0
 
     def __post_init__(self) -> None:
+        self.class_names = self.reader.samples.class_names
         self.scans = Scans(self.reader)
         self.decoders = Decoders(self.limits)
-        self.catalogue = CatalogueClient(self.reader, self.class_names, self.ask_limits)
+        self.catalogue = CatalogueClient(self.reader, self.ask_seconds)
         self.describer = Describer(self.reader, self.decoders, self.class_names, self.view_seconds)
         self._grid = Grid(self.reader, self.catalogue, self.scans, self.chosen)
         self._found_looks: Looks | None = None
@@ -101,7 +100,7 @@ class ApiHandlers:
         try:
             shown = self._grid.shown(query)
         except NotReadyError as error:
-            shown = Shown(OrderQuery().between(0, 0), is_all=False, filtering=error.progress)
+            shown = Shown(OrderQuery().between(0, 0), error.progress)
         indexes = shown.order.slice(start, count)
         located = tiles(self.reader, enumerate(indexes, start), self.class_names)
         page = [tile for tile, _ in located]
@@ -187,7 +186,7 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
-        order, is_whole, filtering, _ = self._grid.shown(query, patient=True)
+        order, filtering, _ = self._grid.shown(query, patient=True)
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
         ):
@@ -200,24 +199,20 @@ class ApiHandlers:
         unwanted = np.empty(0, np.int64)
         if query.get("without"):
             unwanted = parse_indexes("without", query["without"], len(self.reader))
-        samples: Any = self.reader.dataset
-        # As stored, and all of them.
-        is_whole = is_whole and filtering is None and self.chosen is None
-        is_whole = is_whole and query.get("order", "stored") == "stored"
-        if order.size > _MOST_SAVED and is_whole and self.reader.joined is None and len(unwanted):
-            # The rest are few runs of adjacent samples.
-            rest = View(slots_of(samples)).exclude(unwanted)
-            return view_document(rest, self.title, _steps_of(query))
-        if order.size > _MOST_SAVED:
+        joined = self.reader.joined
+        chosen = View(slots_of(self.reader.dataset if joined is None else joined.samples))
+        if order.is_whole and joined is None and query.get("order", "stored") == "stored":
+            # However many: the rest are few runs of adjacent samples.
+            chosen = chosen.exclude(unwanted)
+        elif order.size > _MOST_SAVED:
             raise ValueError(
                 f"where: found {order.size} samples, and a document of the page holds "
                 f"{_MOST_SAVED}; wids select --where saves more"
             )
-        rows = np.array(order.slice(0, order.size), np.int64)
-        rows = rows[~np.isin(rows, unwanted)]
-        if self.reader.joined is not None:
-            samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
-        chosen = View(slots_of(samples)).select(rows)
+        else:
+            rows = self._grid.rows(order)
+            rows = rows[~np.isin(rows, unwanted)]
+            chosen = chosen.select(rows if joined is None else joined.at(rows))
         return view_document(chosen, self.title, _steps_of(query))
 
     def sample(self, query: Query) -> dict[str, Any]:
@@ -289,26 +284,31 @@ class ApiHandlers:
     def facets(self, query: Query) -> dict[str, Any]:
         """Count the values of columns, of all samples and of those that a request shows."""
         shown = self._grid.shown({**query, "sort": ""})
-        rows = None if shown.is_all else self._grid.rows(shown.order)
-        answer, _ = self.catalogue.ask("facets", rows)
+        answer, _ = self.catalogue.ask("facets", self._grid.asked_of(shown.order))
         told = {"shown": shown.order.size, "finished": not answer["needs"]}
         return {**answer, **self.catalogue.progress(), **told}
 
     def groups(self, query: Query) -> dict[str, Any]:
         """Count the samples that a request shows by a column `by`, and by another one `across`."""
         texts = {name: query[name] for name in ("by", "across") if query.get(name)}
-        by_position = any("position" in text.lower() for text in texts.values())
         shown = self._grid.shown({**query, "sort": ""})
-        rows = None if shown.is_all and not by_position else self._grid.rows(shown.order)
+        rows = self._grid.asked_of(shown.order, *texts.values())
         answer, _ = self.catalogue.ask("groups", rows, **texts)
         return {**answer, **self.catalogue.progress(), "total": shown.order.size}
 
     def overview(self, _query: Query) -> dict[str, Any]:
         """Return what is missing, how large fields are, and how many samples the classes have."""
-        answer, _ = self.catalogue.ask("overview")
-        # All samples are counted, also those that a view leaves out.
-        beyond = self.chosen is not None and self.reader.joined is None
-        return {**answer, **self.catalogue.progress(), "beyond_view": beyond}
+        answer, _ = self.catalogue.ask("facets", headers=False)
+        *facets, shards = answer["facets"]
+        found = {
+            "fields": answer["fields"],
+            "num_fields": answer["num_fields"],
+            "total": sum(shards["all"]["counts"]),
+            "classes": next((each for each in facets if has_classes(each["name"])), None),
+            # All samples are counted, also those that a view leaves out.
+            "beyond_view": self.chosen is not None and self.reader.joined is None,
+        }
+        return {**self.catalogue.progress(), **found}
 
     def words(self, query: Query) -> dict[str, Any]:
         """Return what may come behind the text `before` of a condition, or of an order."""

@@ -193,30 +193,30 @@ def _values_of(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the single values of a sample, named as in SQL: words, JSON, facts of headers."""
     for number, field in enumerate(located.fields[:MOST_LOOKED_AT]):
-        name = column_name(safe_text(field.extension.removeprefix(".").lower(), 100))
+        name = safe_text(field.extension.removeprefix(".").lower(), 100)
         kind = field_kind(field.extension)
         document = document_in(reader, located, number) if is_document(field) else None
         if document is not None:
-            yield from _scalars(name, document)
+            yield from _scalars((name,), document)
         elif kind in words and not wrapper_of(field.extension):
             text = bytes(reader.read(located, number, 0, 200)).decode("utf-8", "replace")
-            yield name, safe_text(text.strip(), 200)
+            yield column_name(name), safe_text(text.strip(), 200)
         elif kind in ("image", "audio", "video") and not wrapper_of(field.extension):
             facts = header_facts(reader, located, number)
             for fact in HEADER_FACTS[kind][:2]:
                 if fact in facts:
-                    yield f"{name}.{fact}", safe_number(facts[fact])
+                    yield column_name(name, fact), safe_number(facts[fact])
 
 
-def _scalars(name: str, value: Any, level: int = 0) -> Iterator[tuple[str, Any]]:
+def _scalars(path: tuple[str, ...], value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the single values in an object and in the objects in it."""
-    if isinstance(value, dict) and level < 3:
+    if isinstance(value, dict) and len(path) <= 3:
         for step, each in value.items():
-            yield from _scalars(f"{name}.{column_name(safe_text(step, 100))}", each, level + 1)
+            yield from _scalars((*path, safe_text(step, 100)), each)
     elif isinstance(value, str):
-        yield name, safe_text(value, 200)
+        yield column_name(*path), safe_text(value, 200)
     elif isinstance(value, bool | int | float):
-        yield name, value if isinstance(value, bool) else safe_number(value)
+        yield column_name(*path), value if isinstance(value, bool) else safe_number(value)
 
 
 def header_facts(reader: FieldReader, located: LocatedSample, number: int) -> dict[str, float]:

@@ -159,7 +159,7 @@ def map_of(scans: Scans, catalogue: CatalogueClient, field: str, colour: str) ->
     colours = None
     if catalogue.is_installed:
         facets, _ = catalogue.ask("facets")
-        columns = [facet["name"] for facet in facets["facets"]]
+        columns = [each["name"] for each in facets["facets"] if each["kind"] != "shards"]
     if colour and len(plane.indexes):
         colours, _ = catalogue.ask("colours", plane.indexes, column=colour)
     return {

@@ -46,17 +46,18 @@ _RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _POSITION = re.compile(r"\bposition\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """Function from positions to indexes.
 
     Attributes:
         size: Number of positions.
         at: Function from positions in `[0, size)`, int64, to the indexes at these positions.
+        is_whole: Whether it is known to have all samples, each once.
     """
 
     size: int
     at: Callable[[Integers], Integers]
+    is_whole: bool = False
 
     def slice(self, start: int, count: int) -> list[int]:
         """Return the indexes at positions `[start, start + count)`, cut to the number of samples.
@@ -153,7 +154,7 @@ chunksize=1000000)
         """
         total = int(np.sum(lengths, dtype=np.int64))
         if not self.is_sampled or not total:
-            return self.between(0, total)
+            return self.between(0, total)._replace(is_whole=True)
         chunked = self.kind == "chunks"
         chunks = (
             Chunks.cut(0, total, self.chunksize)
@@ -203,13 +204,11 @@ class Shown(NamedTuple):
 
     Attributes:
         order: The order.
-        is_all: Whether it has all samples, each once.
         filtering: What its conditions found, None without any; or the progress of what is read.
         singled: Near-duplicates or outliers that it is made of; None without.
     """
 
     order: Order
-    is_all: bool
     filtering: dict[str, Any] | None = None
     singled: Singled | None = None
 
@@ -313,26 +312,30 @@ class Grid:
         if query.get("inside"):
             chosen = _both(chosen, inside(self._scans, query["inside"]))
         order = self._ordered(wanted, chosen, shards)
-        is_all = order.size == len(self._reader) and not wanted.is_sampled
         asked = conditions_of(query)
         sort = query.get("sort", "").strip()
         if not asked and not sort:
-            return Shown(order, is_all, None, singled)
+            return Shown(order, None, singled)
         if sort:
             asked["sort"] = sort
-        # The place of a sample in the order, as a column.
         texts = [query.get("where", ""), sort, *(name for name, _ in asked.get("picks", ()))]
-        rows = self.rows(order) if any(map(_POSITION.search, texts)) else None
-        answer, found = self._catalogue.ask("found", rows, **asked)
-        if rows is not None and answer["by_position"]:
-            order = OrderQuery().within(rows[found])
-        elif sort:
-            order = OrderQuery().within(found if is_all else _both(found, self.rows(order)))
-        else:
-            order = self._ordered(wanted, _both(chosen, found), shards)
-        told = {"found": order.size, "full": answer["full"], "condition": answer["condition"]}
-        filtering = {**self._catalogue.progress(), **told, "finished": True}
-        return Shown(order, is_all and order.size == len(self._reader), filtering, singled)
+        rows = self.asked_of(order, *texts)
+        told, found = self._catalogue.ask("found", rows, **asked)
+        # Rows are found in their order; of all samples, the order is still to be made.
+        order = (wanted if rows is None and not sort else OrderQuery()).within(found)
+        filtering = {**self._catalogue.progress(), **told, "found": order.size, "finished": True}
+        return Shown(order, filtering, singled)
+
+    def asked_of(self, order: Order, *texts: str) -> Integers | None:
+        """Return the samples that a question is about; None for all, if their order is no matter.
+
+        Args:
+            order: Their order.
+            texts: What is asked in SQL, which may name their `position`.
+        """
+        if order.is_whole and not any(map(_POSITION.search, texts)):
+            return None
+        return self.rows(order)
 
     def rows(self, order: Order) -> Integers:
         """Return all indexes of an order.

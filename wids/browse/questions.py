@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections import Counter
 from contextlib import suppress
 from difflib import get_close_matches
@@ -20,33 +21,26 @@ from wids.browse.columns import (
     NUMBERS,
     Columns,
     column_name,
+    has_classes,
     in_brackets,
     is_path,
     parameter_of,
     written,
 )
-from wids.browse.counting import (
-    ValuesFacet,
-    count_fields,
-    count_shards,
-    find_facets,
-    label_of,
-    overview,
-)
+from wids.browse.counting import count_fields, find_facets, label_of
 from wids.catalogue.conditions import check_columns, check_condition, check_order, explained
 from wids.catalogue.structures import literal, quoted
-from wids.codecs.formats import is_class
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from wids.browse.counting import Facet
     from wids.catalogue.origins import Side
     from wids.catalogue.samples import SampleTable
 
 __all__ = ["NeedsHeadersError", "Questions"]
 
 _MOST_FOUND = 20_000_000  # indexes of 8 bytes each
-_MOST_LACKING = 24
 _MOST_GROUPS = 400
 _MOST_COLOURS = 12  # words that have a colour of their own on a map
 
@@ -66,17 +60,9 @@ class Questions:
     def __init__(self, sides: Sequence[Side], table: SampleTable) -> None:
         self._sides = sides
         self._table = table
-        self._known: tuple[Any, dict[str, Any]] = (None, {})
-
-    def prepare(self, call: str, request: Mapping[str, Any]) -> None:
-        """Open the files that a question may need, whose number a visitor does not choose."""
-        text = str(request).lower()
-        names = {*re.findall(r"\w+", text), *re.findall(r'"([^"]+)"', text)}
-        cursor = self._table.opened(self._sides, set()).cursor()
-        if call in ("facets", "words"):
-            names |= Columns(cursor).header_columns().keys()
-        with suppress(NeedsHeadersError):  # the question says so itself
-            self._table.opened(self._sides, names).cursor()
+        self._instance: Any = None
+        self._columns: Any = None  # of this instance
+        self._facets: list[tuple[Facet, dict[str, Any]]] = []  # with the counts of all samples
 
     def answer(self, call: str, request: Mapping[str, Any], rows: Any) -> tuple[Any, Any]:
         """Return the answer to a question as JSON, and the indexes that belong to it, or None.
@@ -107,37 +93,41 @@ class Questions:
         if wrong is None:
             return ""
         by_step: dict[str, list[str]] = {}
-        for column in self.words(None)["columns"]:
-            step = column["name"].rpartition(".")[2].strip('"').lower()
-            by_step.setdefault(step, []).append(column["name"])
+        for column in self._columns.known():
+            step = column.name.rpartition(".")[2].strip('"').lower()
+            by_step.setdefault(step, []).append(column.name)
         close = get_close_matches(wrong[1].lower(), by_step, 3, 0.75)
         meant = [name for step in close for name in by_step[step]]
         return f"\nPerhaps: {', '.join(meant)}" if meant else ""
 
-    def _opened(self, names: Collection[str], rows: Any = None) -> tuple[Any, Columns, str]:
-        """Return a connection, the columns, and what to select from: all samples, or rows.
+    def _opened(self, names: Collection[str], rows: Any = None) -> tuple[Any, Columns, str, str]:
+        """Return a connection, the columns, what to select from, and the place of a row in it.
 
         Args:
             names: Names in what is asked, some of which may be columns of headers.
             rows: Indexes, whose places are the column `position`; None for all samples.
         """
-        cursor = self._table.opened(self._sides, names).cursor()
-        columns = Columns(cursor)
+        # The number of files is that of the shards, and no visitor chooses it.
+        left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+        try:
+            instance = self._table.opened(self._sides, names)
+            cursor = instance.cursor()
+            if instance is not self._instance:
+                self._columns, self._facets = Columns(cursor), []
+                self._instance = instance
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, left)
+        columns: Columns = self._columns
+        # A column of the samples of this name is meant by it.
+        place = '"position in the order"' if "position" in columns.kinds else "position"
         if rows is None:
-            return cursor, columns, "samples"
+            return cursor, columns, "samples", "index"
         pa = load("pyarrow", "sql")
-        cursor.register("given", pa.table({"index": rows, "position": np.arange(len(rows))}))
+        table = pa.table({"index": rows, place.strip('"'): np.arange(len(rows))})
+        cursor.register("given", table)
         cursor.execute("CREATE TEMP TABLE shown AS FROM given")
-        position = "" if "position" in columns.kinds else ", shown.position"
-        source = f"(SELECT samples.*{position} FROM shown JOIN samples USING (index)) samples"
-        return cursor, columns, source
-
-    def _all(self, names: set[str]) -> dict[str, Any]:
-        """Return a dict of what is known of all samples, which is empty after a change of them."""
-        instance = self._table.opened(self._sides, names)
-        if self._known[0] is not instance:
-            self._known = instance, {}
-        return self._known[1]
+        source = f"(SELECT samples.*, shown.{place} FROM shown JOIN samples USING (index)) samples"
+        return cursor, columns, source, place
 
     def found(
         self,
@@ -149,10 +139,10 @@ class Questions:
         q: str = "",
         sort: str = "",
     ) -> tuple[Any, Any]:
-        """Return the samples that fulfil all conditions.
+        """Return the places of the samples that fulfil all conditions, in order.
 
         Args:
-            rows: Samples in their order, to which `position` refers; None without such an order.
+            rows: Samples in their order, to which `position` refers; None for all, without one.
             where: A condition.
             picks: Columns, and the values of each that are wanted.
             missing: Columns of fields that samples shall lack.
@@ -166,90 +156,74 @@ class Questions:
         names |= check_order(sort)[1] if sort else set()
         for name, _ in picks:
             names |= check_columns(name)
-        by_position = rows is not None and "position" in names
-        cursor, columns, source = self._opened(names, rows if by_position else None)
+        cursor, columns, source, place = self._opened(names, rows)
         parts = [where] if where else []
-        parts += [columns.picked(source, *each) for each in picks]
+        parts += [columns.picked(cursor, source, *each) for each in picks]
         parts += [f"sizes.{quoted(name)} IS NULL" for name in missing.split(",") if name]
         parts += [f"sizes.{quoted(each)} > 0 AND {quoted(each)} IS NULL" for each in unreadable]
         parts += [f"contains(lower(key), {literal(q.lower())})"] if q else []
         if where and len(parts) > 1:
             parts[0] = in_brackets(where)
         condition = " AND ".join(parts)
-        column = "position" if by_position else "index"
-        order = f"{sort}\n, {column}" if sort else column
+        order = f"{sort}\n, {place}" if sort else place
         found = cursor.sql(
-            f"SELECT {column} FROM {source} WHERE (\n{condition or 'true'}\n) ORDER BY {order} "
+            f"SELECT {place} FROM {source} WHERE (\n{condition or 'true'}\n) ORDER BY {order} "
             f"LIMIT {_MOST_FOUND + 1}"
         ).to_arrow_table()
-        indexes = found[column].to_numpy().astype(np.int64, copy=False)
-        told = {
-            "condition": condition,
-            "by_position": by_position,
-            "full": len(indexes) > _MOST_FOUND,
-        }
-        return told, indexes[:_MOST_FOUND]
+        places = found[0].to_numpy().astype(np.int64, copy=False)
+        return {"condition": condition, "full": len(places) > _MOST_FOUND}, places[:_MOST_FOUND]
 
-    def facets(self, rows: Any) -> dict[str, Any]:
-        """Count the values of columns, in all samples and in some."""
-        cursor, columns, source = self._opened(set(), rows)
-        headers = columns.header_columns()
-        needs: list[str] = []
-        if headers:
-            try:
-                cursor, columns, source = self._opened(set(headers), rows)
-            except NeedsHeadersError:
-                needs = sorted(headers)
-        known = self._all(set() if needs else set(headers))
-        if "facets" not in known:
-            facets = find_facets(cursor, columns, {} if needs else headers)
-            known["facets"] = [(facet, facet.counts(cursor, "samples")) for facet in facets]
-            known["fields"] = count_fields(cursor, columns, "samples")
-            known["by_shard"] = count_shards(cursor, "samples")
-        fields, by_shard = known["fields"], known["by_shard"]
-        now = by_shard
-        if rows is not None:
-            fields = count_fields(cursor, columns, source)
-            now = count_shards(cursor, source, by_shard["step"])
+    def facets(self, rows: Any, *, headers: bool = True) -> dict[str, Any]:
+        """Count the values of columns, in all samples and in some.
+
+        Args:
+            rows: The samples; None for all.
+            headers: Whether facts of headers are wanted, too.
+        """
+        cursor, columns, source, _ = self._opened(set(), rows)
+        needs = sorted(columns.header_columns()) if headers else []
+        if needs:
+            with suppress(NeedsHeadersError):
+                cursor, columns, source, _ = self._opened(set(needs), rows)
+                needs = []
+        if not self._facets:
+            facets = find_facets(cursor, columns)
+            self._facets = [(facet, facet.counts(cursor, "samples")) for facet in facets]
         return {
             "facets": [
                 {
-                    **facet.as_dict(),
+                    "name": facet.name,
+                    "parameter": parameter_of(facet.name),
+                    **facet.told,
                     "all": every,
                     "now": every if rows is None else facet.counts(cursor, source),
                 }
-                for facet, every in known["facets"]
+                for facet, every in self._facets
             ],
-            "fields": [each for each in fields if each["missing"] or each["broken"]][
-                :_MOST_LACKING
-            ],
-            "by_shard": by_shard,
-            "by_shard_now": now,
+            "fields": count_fields(cursor, columns, source),
+            "num_fields": len(columns.fields),
             "needs": needs,
         }
 
     def groups(self, rows: Any, by: str = "", across: str = "") -> dict[str, Any]:
         """Count the samples of each value of a column, or of two."""
-        if not by:
-            self.facets(None)
-            by = next((facet.name for facet, _ in self._all(set())["facets"]), "shard_index")
+        by = by or self.facets(None, headers=False)["facets"][0]["name"]
         texts = [by, across] if across else [by]
-        cursor, columns, source = self._opened(set().union(*map(check_columns, texts)), rows)
-        values = [f"{in_brackets(text)} AS v{n}" for n, text in enumerate(texts)]
-        named = [text == "cls" and columns.has_class_names for text in texts]
-        names = [f"{'any_value(cls_name)' if n else 'NULL'}" for n in named]
-        keys = ", ".join(f"v{n}" for n in range(len(texts)))
-        query = (
-            f"SELECT {', '.join([*values, *names, 'count(*) AS n'])} FROM {source} GROUP BY {keys}"
+        names = set().union(*map(check_columns, texts))
+        cursor, columns, source, _ = self._opened(names, rows)
+        values = ", ".join(
+            f"{in_brackets(text)} AS v{number}, "
+            + ("any_value(cls_name)" if text == "cls" and columns.has_class_names else "NULL")
+            for number, text in enumerate(texts)
         )
-        is_number = cursor.sql(f"{query} LIMIT 0").types[0].id in NUMBERS
+        keys = "1, 3" if across else "1"
+        counted = cursor.sql(f"SELECT {values}, count(*) AS n FROM {source} GROUP BY {keys}")
+        is_number = counted.types[0].id in NUMBERS
+        (total,) = counted.aggregate("count(*)").fetchall()[0]
         order = "v0, n DESC" if is_number and by != "cls" else "n DESC, v0"
-        total = cursor.sql(f"SELECT count(*) FROM ({query})").fetchall()[0][0]
         groups = []
-        for *found, count in cursor.sql(
-            f"{query} ORDER BY {order} LIMIT {_MOST_GROUPS}"
-        ).fetchall():
-            pairs = zip(found[: len(texts)], found[len(texts) :], strict=True)
+        for *found, count in counted.order(order).limit(_MOST_GROUPS).fetchall():
+            pairs = zip(found[::2], found[1::2], strict=True)
             groups.append([*([written(v), label_of(v, name)] for v, name in pairs), count])
         hint = ""
         if total > _MOST_GROUPS:
@@ -260,15 +234,15 @@ class Questions:
 
     def colours(self, rows: Any, column: str) -> dict[str, Any]:
         """Return the value of a column for each row: numbers, or places in a list of words."""
-        cursor, columns, _ = self._opened(check_columns(column), rows)
+        cursor, columns, _, place = self._opened(check_columns(column), rows)
         value = in_brackets(column)
         if column == "cls" and columns.has_class_names:
             value = "coalesce(samples.cls_name, CAST(samples.cls AS VARCHAR))"
         relation = cursor.sql(
             f"SELECT {value} AS value FROM shown LEFT JOIN samples USING (index) "
-            "ORDER BY shown.position"
+            f"ORDER BY shown.{place}"
         )
-        is_number = relation.types[0].id in NUMBERS and not is_class(f".{column}")
+        is_number = relation.types[0].id in NUMBERS and not has_classes(column)
         values = [value for (value,) in relation.fetchall()]
         if is_number:
             shown = [
@@ -286,31 +260,24 @@ class Questions:
 
     def words(self, _rows: Any) -> dict[str, Any]:
         """Return what conditions are written with: columns, and frequent values of some."""
-        _, columns, _ = self._opened(set())
-        self.facets(None)
+        self.facets(None, headers=False)
+        columns: Columns = self._columns
         values: dict[str, list[list[Any]]] = {}
-        for facet, counted in self._all(set())["facets"]:
-            if isinstance(facet, ValuesFacet):
-                rows = list(zip(facet.values, facet.entries, counted["counts"], strict=True))
-                values[facet.name] = [[_sql(v), label, n] for v, (_, label), n in rows]
-                if facet.name == "cls":
-                    values["cls_name"] = [[literal(label), label, n] for _, (_, label), n in rows]
-        scalars = list(columns.scalars)
-        seen = {each.name for each in scalars}
-        headers = columns.header_columns().values()
-        scalars += [each for its in headers for each in its if each.name not in seen]
+        for facet, counted in self._facets:
+            labels = [label for _, label in facet.told.get("values", ())]
+            counts = counted["counts"]
+            rows = zip(facet.groups, labels, counts, strict=False)
+            values[facet.name] = [[_sql(value), label, n] for value, label, n in rows]
+            if facet.name == "cls":
+                named = zip(labels, counts, strict=True)
+                values["cls_name"] = [[literal(label), label, n] for label, n in named]
         return {
             "columns": [
-                {"name": name, "kind": kind, "values": values.get(name, [])}
-                for name, kind, _ in scalars
+                {"name": each.name, "kind": each.kind, "values": values.get(each.name, [])}
+                for each in columns.known()
             ],
-            "sizes": [f"sizes.{column_name(name)}" for name in columns.fields],
+            "sizes": [column_name("sizes", name) for name in columns.fields],
         }
-
-    def overview(self, _rows: Any) -> dict[str, Any]:
-        """Return what is missing, how large fields are, and how many samples the classes have."""
-        cursor, columns, _ = self._opened(set())
-        return overview(cursor, columns)
 
 
 def _sql(value: Any) -> str:

@@ -131,8 +131,6 @@ def _main(descriptor: int, nbytes: int) -> None:
         samples, patience = pickle.loads(data)  # noqa: S301 (of the server, our parent)
         sides = sides_of(samples)
         datasets: list[Any] = datasets_of(sides)
-        for dataset in datasets if opening["class_names"] is not None else ():
-            dataset.class_names = {int(n): name for n, name in opening["class_names"].items()}
         if opening["call"] == "build":
             os.nice(5)
             try:
@@ -158,7 +156,6 @@ def _main(descriptor: int, nbytes: int) -> None:
             rows = np.frombuffer(data, np.int64) if request["has_rows"] else None
             found: Any = None
             try:
-                questions.prepare(request["call"], request["asked"])
                 signal.setitimer(signal.ITIMER_PROF, request["seconds"])
                 answer, found = questions.answer(request["call"], request["asked"], rows)
             except NeedsHeadersError as needs:

@@ -29,7 +29,7 @@ from wids.commands.terminal import (
 from wids.errors import WidsWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from wids.browse.fieldreader import Uncounted
 
@@ -107,10 +107,9 @@ def browse(args: Arguments) -> int:
     from wids.log import logger
     from wids.specs.classnames import parse_class_names
     from wids.views.opening import is_joined, shards_and_rows
+    from wids.views.plan import datasets_in
 
-    names: Mapping[int, str] | None = (
-        parse_class_names(Path(args.class_names)) if args.class_names else None
-    )
+    names = parse_class_names(Path(args.class_names)) if args.class_names else None
     with _warnings_printed(quiet=args.json):
         uncounted: Uncounted = {}
         opened = wids.open(
@@ -132,8 +131,10 @@ def browse(args: Arguments) -> int:
         with dataset:
             first = None if args.index is None else checked_position(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
-            names = reader.samples.class_names if names is None else names
-            handlers = ApiHandlers(reader, dataset.dataset_name, names, chosen, source=args.spec)
+            if names is not None:
+                for shards in (dataset, *datasets_in(opened)):
+                    shards.class_names = names
+            handlers = ApiHandlers(reader, dataset.dataset_name, chosen, source=args.spec)
             try:
                 handlers.decoders.start()
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)

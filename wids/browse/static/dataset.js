@@ -46,7 +46,7 @@ function missing(figures) {
 }
 
 function classes(figures) {
-  if (!figures.classes || !figures.classes.total) return null;
+  if (!figures.classes?.values.length) return null;
   const { name, parameter, values, all, num_values: count, sizes: [least, median, most] } = figures.classes;
   const range = least === most ? `${counted(least, "sample")}${count === 1 ? "" : " each"}` : `${number(least)} to ${number(most)} samples each, median ${number(median)}`;
   const step = Math.ceil(figures.num_shards / BARS);

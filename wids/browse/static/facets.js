@@ -61,8 +61,7 @@ function draw(state, counts) {
     counts.finished ? null : built(counts),
     left ? h("p", { class: "muted" }, left) : null,
     chips(state, counts.fields),
-    ...counts.facets.map((facet) => facetOf(state, facet)),
-    counts.by_shard.counts.length > 1 ? shards(state, counts) : null,
+    ...counts.facets.map((facet) => (facet.kind === "shards" ? shards(state, facet, counts.num_shards) : facetOf(state, facet))),
   ].filter(Boolean));
   if (focus) panel.querySelector(`[data-name="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
 }
@@ -111,8 +110,9 @@ function meter(all, now) {
 
 /** The histogram of a column, of which a range is chosen. */
 function numbers(state, { name, parameter, edges, least, most, all, now }) {
-  if (least === most) return h("p", { class: "muted" }, h("strong", {}, number(least)), all.count === 1 ? " in the one sample that has it" : ` in all ${counted(all.count, "sample")} that have it`);
   const bins = all.counts.length;
+  const [count] = all.counts;
+  if (least === most) return h("p", { class: "muted" }, h("strong", {}, number(least)), count === 1 ? " in the one sample that has it" : ` in all ${counted(count, "sample")} that have it`);
   const range = picked(state, parameter).find((each) => each.includes(".."));
   const [from, to] = range?.split("..") ?? [];
   const place = (edge, none) => (edge ? Math.max(edges.indexOf(edge), 0) : none);
@@ -125,7 +125,8 @@ function numbers(state, { name, parameter, edges, least, most, all, now }) {
   }), ends(least, most)];
 }
 
-function shards(state, { by_shard: { step, counts }, by_shard_now: { counts: now }, num_shards: total }) {
+function shards(state, { step, all: { counts }, now: { counts: now } }, total) {
+  if (counts.length === 1) return null;
   const [from, to = from] = (state.shard ?? "").split("-").map(Number);
   const range = state.shard ? [Math.floor(from / step), Math.floor(to / step) + 1] : null;
   const choose = (bars) => go({ ...filterable(state), shard: `${bars[0] * step}-${Math.min(bars[1] * step, total) - 1}` });
