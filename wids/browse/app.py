@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from wids.browse.handlers import ApiHandlers
     from wids.display.thumbnails import Thumbnail
 
-__all__ = ["UnsatisfiableRangeError", "exact", "make_app", "parse_range"]
+__all__ = ["exact", "make_app", "parse_range"]
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -57,10 +57,6 @@ _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
-class UnsatisfiableRangeError(ValueError):
-    """A range begins after the end of the field."""
-
-
 def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
     """Read a Range header.
 
@@ -69,17 +65,17 @@ def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
         nbytes: Bytes of the field.
 
     Returns:
-        The requested half-open range, cut to the size of the field; None to send the whole field,
-        as a server may also do for headers that it does not support, such as several ranges.
-
-    Raises:
-        UnsatisfiableRangeError: The range begins after the end.
+        The requested half-open range, cut to the size of the field, which is empty if it begins
+        after the end; None to send the whole field, as a server may also do for headers that it
+        does not support, such as several ranges.
 
     Source:
         RFC 9110, section 14.
 
     >>> parse_range("bytes=2-4", 10), parse_range("bytes=-3", 10), parse_range("bytes=0-1,4-5", 10)
     ((2, 5), (7, 10), None)
+    >>> parse_range("bytes=12-14", 10)
+    (10, 10)
     """
     found = _RANGE.fullmatch(header.strip()) if header else None
     if found is None or not (found[1] or found[2]):
@@ -92,9 +88,7 @@ def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
         # Malformed by the RFC, so the header is ignored.
         if found[2] and int(found[2]) < start:
             return None
-    if start >= nbytes or start >= stop:
-        raise UnsatisfiableRangeError(f"the field has {nbytes} bytes, asked for {header}")
-    return start, stop
+    return min(start, stop), stop
 
 
 def make_app(
@@ -205,18 +199,11 @@ async def _send_selection(handlers: ApiHandlers, request: Request) -> Response:
     return Response(json.dumps(document), media_type="application/json", headers=headers)
 
 
-class _NotYetError(Exception):
-    """A picture is still being drawn, and the request does not wait for it."""
-
-
 async def _send_thumbnail(handlers: ApiHandlers, request: Request) -> Response:
-    placeholder = "broken.svg"
     try:
-        drawn = await _drawn(handlers, request)
-    except _NotYetError:
-        drawn, placeholder = None, "later.svg"
+        drawn, placeholder = await _drawn(handlers, request), "later.svg"
     except (WidsError, OSError, ImportError):
-        drawn = None
+        drawn, placeholder = None, "broken.svg"
     # Errors are not cached, since they may be temporary.
     lasts = drawn is not None and handlers.reader.version == request.query_params.get("v")
     headers = {"Cache-Control": _KEPT} if lasts else {}
@@ -230,9 +217,8 @@ async def _send_thumbnail(handlers: ApiHandlers, request: Request) -> Response:
 async def _drawn(handlers: ApiHandlers, request: Request) -> Thumbnail | None:
     """Return the thumbnail of a field; None if the client disconnected before it was drawn.
 
-    Raises:
-        _NotYetError: It takes long, and the request has `soon`: a browser has few connections, and
-            a slow picture would keep one from the others.
+    Also None if it takes long, and the request has `soon`: a browser has few connections, and a
+    slow picture would keep one from the others.
     """
     query = request.query_params
     size = number_of(query, "s")
@@ -245,24 +231,23 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> Thumbnail | None:
     drawing = handlers.describer.drawn(located, number, size, strip=strip)
     soon = bool(query.get("soon"))
     if soon and drawing.is_left and not drawing.result.done():
-        raise _NotYetError
+        return None
     drawn: asyncio.Future[Thumbnail] = asyncio.wrap_future(drawing.result)
     try:
         return await asyncio.wait_for(drawn, _SOON_SECONDS if soon else None)
     except (TimeoutError, TookLongError):  # not that it cannot be drawn; the page asks again
         if not soon:
             raise
-        raise _NotYetError from None
+        return None
 
 
 async def _send_raw(handlers: ApiHandlers, request: Request) -> Response:
     located, number = await _in_thread(handlers.field_of, request.query_params)
     field = located.fields[number]
-    try:
-        asked = parse_range(request.headers.get("range"), field.nbytes)
-    except UnsatisfiableRangeError:
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
+    asked = parse_range(request.headers.get("range"), field.nbytes)
     start, stop = asked or (0, field.nbytes)
+    if asked is not None and start == stop:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
     headers = _field_headers(located, number, save=request.query_params.get("save") == "1")
     if handlers.reader.version == request.query_params.get("v"):
         headers["Cache-Control"] = _KEPT
