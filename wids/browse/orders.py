@@ -51,24 +51,25 @@ class Order(NamedTuple):
 
     Attributes:
         size: Number of positions.
-        at: Function from positions in `[0, size)`, int64, to the indexes at these positions.
+        at: Function from the first position and the one after the last, which lie in `[0, size]`,
+            to the indexes at the positions between.
         is_whole: Whether it is known to have all samples, each once.
     """
 
     size: int
-    at: Callable[[Integers], Integers]
+    at: Callable[[int, int], Integers]
     is_whole: bool = False
 
     def slice(self, start: int, count: int) -> list[int]:
         """Return the indexes at positions `[start, start + count)`, cut to the number of samples.
 
-        >>> Order(5, lambda positions: positions * 10).slice(3, 10)
+        >>> Order(5, lambda first, stop: 10 * np.arange(first, stop)).slice(3, 10)
         [30, 40]
         """
         first = min(max(start, 0), self.size)
         last = min(first + max(count, 0), self.size)
         # Python integers, because the JSON encoder does not accept those of NumPy.
-        indexes: list[int] = self.at(np.arange(first, last, dtype=np.int64)).tolist()
+        indexes: list[int] = self.at(first, last).tolist()
         return indexes
 
 
@@ -156,11 +157,7 @@ chunksize=1000000)
         if not self.is_sampled or not total:
             return self.between(0, total)._replace(is_whole=True)
         chunked = self.kind == "chunks"
-        chunks = (
-            Chunks.cut(0, total, self.chunksize)
-            if chunked
-            else Chunks.cut(0, total, lengths=np.asarray(lengths, np.int64))
-        )
+        cut = {"chunksize": self.chunksize} if chunked else {"lengths": np.asarray(lengths)}
         spec = OrderSpec(
             seed=self.seed,
             epoch=self.epoch,
@@ -168,15 +165,9 @@ chunksize=1000000)
             streams=self.lanes,
             interleave=self.interleave,
         )
-        epoch = chunks.epoch(spec)
+        epoch = Chunks.cut(0, total, **cut).epoch(spec)
         share = Share(total, self.rank, self.replicas, self.lanes)
-
-        def at(steps: Integers) -> Integers:
-            # Of successive steps, as an order is asked for.
-            first, stop = (int(steps[0]), int(steps[-1]) + 1) if steps.size else (0, 0)
-            return epoch.at(share.positions(first, stop))
-
-        return Order(share.count, at)
+        return Order(share.count, lambda first, stop: epoch.at(share.positions(first, stop)))
 
     def within(self, chosen: Integers) -> Order:
         """Order the samples that a filter or a view chose, as stored or shuffled.
@@ -185,18 +176,19 @@ chunksize=1000000)
         [5, 8]
         """
         places = self.between(0, chosen.size)
-        return Order(chosen.size, lambda positions: chosen[places.at(positions)])
+        return Order(chosen.size, lambda first, stop: chosen[places.at(first, stop)])
 
-    def between(self, first: int, stop: int) -> Order:
+    def between(self, low: int, high: int) -> Order:
         """Order the samples with indexes in a range, as stored or shuffled.
 
         >>> OrderQuery().between(10, 20).slice(8, 9)
         [18, 19]
         """
+        count = high - low
         if self.kind != "shuffled":
-            return Order(stop - first, lambda positions: positions + first)
+            return Order(count, lambda first, stop: np.arange(low + first, low + stop))
         key = derive_key(self.seed)
-        return Order(stop - first, lambda positions: permute(positions, stop - first, key) + first)
+        return Order(count, lambda first, stop: low + permute(np.arange(first, stop), count, key))
 
 
 class Shown(NamedTuple):
@@ -348,7 +340,7 @@ class Grid:
                 f"order: this needs all {order.size:,} samples of it, and at most {_MOST_ROWS:,} "
                 "can be taken; choose fewer by a condition or shard="
             )
-        return order.at(np.arange(order.size, dtype=np.int64))
+        return order.at(0, order.size)
 
     def _ordered(self, wanted: OrderQuery, chosen: Integers | None, shards: range) -> Order:
         """Return the order of the chosen samples in some shards."""
