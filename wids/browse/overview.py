@@ -12,7 +12,6 @@ import numpy as np
 
 from wids.base.urls import display_url, file_name, is_local, local_path
 from wids.reading.describe import nbytes_of
-from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,16 +32,12 @@ _BLOCK_NBYTES = 4096
 def dataset_facts(reader: FieldReader) -> dict[str, Any]:
     """Return the facts of the dataset from its spec alone; opens no shard."""
     shards = reader.dataset.shards
-    known = shards.filesize != UNKNOWN
-    nbytes = nbytes_of(shards)
-    if nbytes is None and known.any():
-        nbytes = int(shards.filesize[known].sum())
     return {
         "identity": _identity(reader),
         "num_samples": len(reader),
         "num_shards": len(shards),
         "num_uncounted": reader.num_uncounted,
-        "nbytes": nbytes,
+        "nbytes": nbytes_of(shards),
     }
 
 
