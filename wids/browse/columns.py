@@ -159,18 +159,15 @@ class Columns:
             ValueError: A number was expected.
         """
         items = text.split(",")
-        nulls = [_NULL] if _NULL in items else []
-        items = [each for each in items if each != _NULL]
-        if name.lower() == "cls" and self.has_class_names:
-            values = list(map(unquote, items))
-            numbers = [each for each in values if _INTEGER.fullmatch(each)]
-            names = [literal(each) for each in values if each not in numbers]
-            parts = [f"cls_name IN ({', '.join(names)})"] if names else []
-            parts += [f"cls IN ({', '.join(numbers)})"] if numbers else []
-            return _either(parts + ["cls IS NULL" for _ in nulls])
         value = cursor.sql(f"SELECT {in_brackets(name)} AS value FROM {source} LIMIT 0")
         subject = name if is_path(name) else in_brackets(name)
-        parts = [f"{subject} IS NULL" for _ in nulls]
+        parts = [f"{subject} IS NULL"] if _NULL in items else []
+        items = [each for each in items if each != _NULL]
+        if name.lower() == "cls" and self.has_class_names:
+            named = [each for each in items if not _INTEGER.fullmatch(unquote(each))]
+            items = [each for each in items if each not in named]
+            names = ", ".join(literal(unquote(each)) for each in named)
+            parts += [f"cls_name IN ({names})"] if named else []
         if value.types[0].id in NUMBERS:
             ranges = [each.split("..", 1) for each in items if ".." in each]
             for low, high in ranges:
@@ -201,7 +198,7 @@ def _either(parts: Sequence[str]) -> str:
 
 
 def _number(name: str, text: str) -> str:
-    if _NUMBER.fullmatch(text) is None:
+    if _NUMBER.fullmatch(text.strip()) is None:
         raise ValueError(
             f"{name}: expected numbers and ranges, such as 3,10..20, got {text[:40]!r}"
         )

@@ -11,13 +11,13 @@ import numpy as np
 
 from wids.base.urls import hide_credentials
 from wids.browse.catalogueclient import INSTALL, CatalogueClient
-from wids.browse.columns import has_classes, number_of
+from wids.browse.columns import PARAMETERS, has_classes, number_of
 from wids.browse.completion import completions, copies
 from wids.browse.decoders import LARGE, DecoderLimits, Decoders
 from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import map_of
-from wids.browse.orders import Grid, OrderQuery, Shown, conditions_of, parse_indexes
+from wids.browse.orders import Grid, OrderQuery, Shown, parse_indexes
 from wids.browse.overview import dataset_facts, shard_row
 from wids.browse.samplepages import Describer, sample_page, tiles
 from wids.browse.scans import NotReadyError, Scans
@@ -346,13 +346,10 @@ def _compared(shown: Shown, page: list[dict[str, Any]]) -> dict[str, Any] | None
 
 def _steps_of(query: Query) -> list[str]:
     """Return the steps by which samples were chosen, for the document of a view."""
-    names = {"filter": "where", "search": "q", "shards": "shard", "order_by": "sort"}
-    steps = [(step, query.get(name, "").strip()) for step, name in names.items()]
-    made = [f"{step}({text!r})" for step, text in steps if text]
-    picked = [f"{name}={text[:200]}" for name, text in conditions_of(query).get("picks", ())]
-    marked = [
-        f"{name}({query[name][:200]})"
-        for name in ("missing", "broken", "marks", "inside", "near", "far", "without")
-        if query.get(name)
-    ]
-    return made + picked + marked
+    steps = {"where": "filter", "q": "search", "shard": "shards", "sort": "order_by"}
+    others = [
+        name for name in query if name not in PARAMETERS
+    ]  # columns of which values are wanted
+    others += ["missing", "broken", "marks", "inside", "near", "far", "without"]
+    given = {name: query.get(name, "").strip() for name in [*steps, *others]}
+    return [f"{steps.get(name, name)}({text[:2000]!r})" for name, text in given.items() if text]
