@@ -17,7 +17,7 @@ import numpy as np
 
 from wids.base.system import memory_size
 from wids.browse.keptbytes import KeptBytes
-from wids.browse.scans import Background, NotReadyError
+from wids.browse.scans import Background, NotReadyError, begun
 from wids.browse.workerprocess import ProcessEndedError, WorkerProcess
 from wids.errors import WidsError
 
@@ -69,7 +69,7 @@ class CatalogueClient:
     def _forget(self) -> None:
         self._headers: set[str] = set()  # columns of headers that are built
         self._is_built = False
-        self._told: dict[str, Any] = {}
+        self._progress = begun(self._reader.num_shards)
         self._left_out: list[list[int]] = []
         self._num_fetched = len(self._reader.fetched_whole)
         self._answers: KeptBytes[Any, tuple[dict[str, Any], Integers]] = KeptBytes(_KEPT_NBYTES)
@@ -97,16 +97,9 @@ class CatalogueClient:
 
     def progress(self) -> dict[str, Any]:
         """Return how far the build is, and what it left out, as JSON."""
-        told, building = self._told, self._building
-        left_out = sum(map(len, told.get("left_out", ())))
-        return {
-            "shards_done": told.get("done", 0),
-            "num_shards": told.get("total", self._reader.num_shards),
-            "skipped": left_out,
-            "without_sidecar": told.get("far", 0),
-            "messages": told.get("messages", []),
-            "finished": self._is_built and not (building is not None and building.running),
-        }
+        building = self._building
+        is_built = self._is_built and not (building is not None and building.running)
+        return {**self._progress, "finished": is_built}
 
     def ask(
         self, call: str, rows: Integers | None = None, **asked: Any
@@ -189,7 +182,6 @@ class CatalogueClient:
             if self._is_built and self._headers.issuperset(headers):
                 return
             if self._building is None or self._building.is_abandoned:
-                self._told = {}
                 self._building = Background(self._build(sorted({*headers, *self._headers})))
             building = self._building
         try:
@@ -208,8 +200,8 @@ class CatalogueClient:
         try:
             failing = self._reader.failing()
             told = self._open(builder, {"call": "build", "headers": headers, "failing": failing})
-            while not {"finished", "failed"} & told.keys():
-                self._told = told
+            while not ("failed" in told or told["finished"]):
+                self._progress = told["progress"]
                 yield
                 told, _ = builder.receive()
         # Pickling raises AttributeError and TypeError for functions within functions and the like.
@@ -223,10 +215,10 @@ class CatalogueClient:
         if "failed" in told:
             raise CatalogueError(f"the catalogue cannot be built: {told['failed']}")
         with self._lock:
-            left_out = self._told.get("left_out", [])
-            if left_out != self._left_out:
+            if told["left_out"] != self._left_out:
                 self._asker.end()
-            self._left_out, self._is_built, self._building = left_out, True, None
+            self._progress, self._left_out = told["progress"], told["left_out"]
+            self._is_built, self._building = True, None
             self._headers |= set(headers)
             self._answers = KeptBytes(_KEPT_NBYTES)
         return True

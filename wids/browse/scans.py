@@ -15,7 +15,7 @@ from wids.ordering.permute import Integers
 if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader
 
-__all__ = ["Background", "NotReadyError", "Scans"]
+__all__ = ["Background", "NotReadyError", "Scans", "begun"]
 
 Result = TypeVar("Result")
 # Gets the indexes and vectors that were read, yields after each step, and returns the result.
@@ -42,6 +42,12 @@ class NotReadyError(Exception):
     def __init__(self, what: str, progress: dict[str, Any]) -> None:
         super().__init__(f"not all of the {what} is read yet; ask again")
         self.progress = {**progress, "what": what, "finished": False}
+
+
+def begun(num_shards: int) -> dict[str, Any]:
+    """Return how far it is what is read of so many shards, when it begins."""
+    nothing = {"shards_done": 0, "skipped": 0, "without_sidecar": 0}
+    return {"num_shards": num_shards, **nothing, "messages": []}
 
 
 class Background(Generic[Result]):

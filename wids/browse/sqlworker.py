@@ -23,6 +23,7 @@ from wids.base.system import limit_process, num_cores
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import FieldReader
 from wids.browse.questions import NeedsHeadersError, Questions
+from wids.browse.scans import begun
 from wids.browse.workerprocess import receive, send, serving
 from wids.catalogue.files import files_of
 from wids.catalogue.origins import datasets_of
@@ -56,17 +57,27 @@ def build(
             of the first dataset that cannot be read now, and the reason.
 
     Yields:
-        `done` and `total` shards; `left_out`, for each dataset the numbers of the shards left out;
-        how many of them are `far`, and `messages` of the others.
+        `left_out`, for each dataset the numbers of the shards left out; the `progress` that the
+        page shows; and whether it is `finished`.
     """
     readers = [FieldReader(dataset, patience=patience) for dataset in datasets]
     left_out: list[list[int]] = [[] for _ in datasets]
-    told: dict[str, Any] = {"done": 0, "total": sum(reader.num_shards for reader in readers)}
-    told |= {"left_out": left_out, "far": 0, "messages": []}
+    progress = begun(sum(reader.num_shards for reader in readers))
+    told = {"left_out": left_out, "progress": progress, "finished": False}
+
+    def leave_out(place: int, number: int, error: Exception | None = None) -> None:
+        if number not in left_out[place]:
+            left_out[place].append(number)
+            progress["skipped"] += 1
+        if error is None:
+            progress["without_sidecar"] += 1
+        elif len(progress["messages"]) < _MOST_MESSAGES:
+            progress["messages"].append(message_of(error))
+
     failing = {number: OSError(reason) for number, reason in opening["failing"]}
     step = 16 * num_cores()
     for place, reader in enumerate(readers):
-        failed = partial(_note, told, left_out[place])
+        failed = partial(leave_out, place)
         for start in range(0, reader.num_shards, step):
             readable = set()
             for number in range(start, min(start + step, reader.num_shards)):
@@ -76,11 +87,10 @@ def build(
                     if reader.tar_index(number) is not None:
                         readable.add(number)
                     elif reader.num_samples(number):
-                        left_out[place].append(number)
-                        told["far"] += 1
+                        leave_out(place, number)
                 except (WidsError, OSError) as error:
                     failed(number, error)
-                told["done"] += 1
+                progress["shards_done"] += 1
             if readable:
                 (samples,) = files_of(reader.dataset, only=readable, failed=failed)
                 sizes = [file.structure.get("sizes") or {} for file in samples]
@@ -100,13 +110,7 @@ def build(
                 f"the catalogue takes more than the {cache.cache_size:,} bytes of the cache folder "
                 "that cache_size allows"
             ) from error
-
-
-def _note(told: dict[str, Any], left_out: list[int], number: int, error: Exception) -> None:
-    if number not in left_out:
-        left_out.append(number)
-    if len(told["messages"]) < _MOST_MESSAGES:
-        told["messages"].append(message_of(error))
+    yield {**told, "finished": True}
 
 
 def _files(
@@ -136,7 +140,6 @@ def _main(descriptor: int, nbytes: int) -> None:
             try:
                 for told in build(datasets, patience, opening):
                     send(connection, told)
-                send(connection, {"finished": True})
             except (WidsError, OSError, ValueError, ModuleNotFoundError) as error:
                 send(connection, {"failed": message_of(error)})
             return
