@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.hostile import HOSTILE_CONDITIONS
@@ -357,6 +356,8 @@ def test_a_result_is_given_as_code(served: Browsing) -> None:
 
 def test_words_of_sql_are_columns_in_quotes() -> None:
     """All words that DuckDB takes for its own are quoted, and names of other columns are plain."""
+    import duckdb
+
     with duckdb.connect() as con:
         query = "SELECT keyword_name, keyword_category FROM duckdb_keywords()"
         words = con.execute(query).fetchall()

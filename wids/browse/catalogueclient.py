@@ -132,17 +132,16 @@ class CatalogueClient:
             kept = answers.get(key)
             answer, places = kept or self._exchange(call, rows is not None, data, asked)
             needs = answer.get("needs")
-            if not (kept or needs or "changed" in answer or "unreadable" in answer):
+            if not (kept or needs or "unreadable" in answer):
                 answers.put(key, (answer, places), _ANSWER_NBYTES + places.nbytes)
         if "failed" in answer:
             raise ValueError(answer["failed"])
-        if "changed" in answer:
-            self.forget()
-            raise NotReadyError("catalogue", self.progress())
         if "unreadable" in answer:
             self.forget()
-            raise CatalogueError(answer["unreadable"])
-        if needs is not None:
+            if answer["unreadable"]:
+                raise CatalogueError(answer["unreadable"])
+            raise NotReadyError("catalogue", self.progress())
+        if needs:
             self._ensure_built(needs)
             if call != "facets":  # which says what it has
                 raise NotReadyError("catalogue", self.progress())

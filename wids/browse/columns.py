@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENDPOINTS",
-    "INTEGERS",
     "NUMBERS",
     "PARAMETERS",
     "PATH",
@@ -34,6 +33,7 @@ __all__ = [
     "is_path",
     "number_of",
     "parameter_of",
+    "text_of",
     "written",
 ]
 
@@ -59,8 +59,8 @@ ENDPOINTS = {
 }
 # Those of the page's own URLs, too. A column of such a name is in quotes there.
 PARAMETERS = frozenset(" ".join(["compare view shards size token", *ENDPOINTS.values()]).split())
-INTEGERS = ("bigint", "integer", "hugeint", "ubigint", "smallint", "tinyint", "uinteger")
-NUMBERS = (*INTEGERS, "double", "float", "decimal")
+_NUMBERS = "bigint integer hugeint ubigint smallint tinyint uinteger double float decimal"
+NUMBERS = frozenset(_NUMBERS.split())
 _NULL = "null"  # in the parameter of a column: samples without a value
 _EMPTY = "%"
 _MOST_LEVELS = 3
@@ -92,13 +92,11 @@ class Column(NamedTuple):
         name: Its name in SQL.
         kind: "numbers", "values" (truth values), "texts", or "others".
         field: The column of `samples` in which it lies.
-        is_whole: Whether its numbers are integers.
     """
 
     name: str
     kind: str
     field: str
-    is_whole: bool = False
 
 
 class Columns:
@@ -136,7 +134,7 @@ class Columns:
             derived = names_labels(f".{name}") or any(word in name for word in _DERIVED)
             if has_headers(f".{name}") and not derived and kind in _FACTS:
                 found[name] = [
-                    Column(column_name(name, fact), "numbers", name, fact != "duration")
+                    Column(column_name(name, fact), "numbers", name)
                     for fact in HEADER_FACTS[kind][: _FACTS[kind]]
                 ]
         return found
@@ -184,10 +182,8 @@ def _scalars(path: tuple[str, ...], kind: Any) -> Iterator[Column]:
     if kind.id == "struct":
         for child, inner in kind.children if len(path) <= _MOST_LEVELS else ():
             yield from _scalars((*path, child), inner)
-    elif kind.id in NUMBERS:
-        yield Column(column_name(*path), "numbers", path[0], kind.id in INTEGERS)
     else:
-        kinds = {"boolean": "values", "varchar": "texts"}
+        kinds = {"boolean": "values", "varchar": "texts", **dict.fromkeys(NUMBERS, "numbers")}
         yield Column(column_name(*path), kinds.get(kind.id, "others"), path[0])
 
 
@@ -272,6 +268,11 @@ def in_brackets(text: str) -> str:
     return f"(\n{text}\n)" if "--" in text or "\n" in text else f"({text})"
 
 
+def text_of(value: Any) -> str:
+    """Return a value as SQL writes it, but for quotes around texts."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def written(value: Any, name: str | None = None, *, is_clear: bool = False) -> str:
     """Return a value as the parameter of its column has it, where commas separate values.
 
@@ -289,6 +290,5 @@ def written(value: Any, name: str | None = None, *, is_clear: bool = False) -> s
         return _NULL
     if name is not None and is_clear and not _INTEGER.fullmatch(name):
         value = name
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    text = text.replace("%", "%25").replace(",", "%2C").replace("..", "%2E%2E")
+    text = text_of(value).replace("%", "%25").replace(",", "%2C").replace("..", "%2E%2E")
     return _EMPTY if not text else f"%6E{text[1:]}" if text == _NULL else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wids.browse.columns import Column, column_name, has_classes, written
+from wids.browse.columns import column_name, has_classes, text_of, written
 from wids.catalogue.structures import quoted
 from wids.display.safejson import safe_number, safe_text
 
@@ -68,13 +68,12 @@ def _values(cursor: Any, columns: Columns, name: str) -> Facet:
     return Facet(name, name, [value for value, *_ in groups], told)
 
 
-def _numbers(cursor: Any, column: Column) -> Facet | None:
+def _numbers(cursor: Any, name: str) -> Facet | None:
     """Return a column whose numbers are counted in bins; None if there are none.
 
     The outermost bins hold all that lies beyond them.
     """
-    name = column.name
-    finite = name if column.is_whole else f"CASE WHEN isfinite({name}) THEN {name} END"
+    finite = f"CASE WHEN isfinite({name}) THEN {name} END"
     count, least, most, *usual = cursor.sql(
         f"SELECT count({name}), min({name}), max({name}), approx_quantile({finite}, 0.005), "
         f"approx_quantile({finite}, 0.995), min({finite}), max({finite}) FROM samples"
@@ -118,8 +117,7 @@ def _plain(value: Any) -> Any:
 def label_of(value: Any, name: str | None = None) -> str:
     """Return a value as the page shows it: the name of a class, or its text."""
     shown = value if name is None else name
-    text = str(shown).lower() if isinstance(shown, bool) else str(shown)
-    return safe_text("null" if shown is None else text, 200)
+    return safe_text("null" if shown is None else text_of(shown), 200)
 
 
 def find_facets(cursor: Any, columns: Columns) -> list[Facet]:
@@ -145,14 +143,13 @@ def find_facets(cursor: Any, columns: Columns) -> list[Facet]:
         if has_classes(column.name) or column.kind == "values" or is_word:
             found.append(_values(cursor, columns, column.name))
         elif column.kind == "numbers":
-            found.append(_numbers(cursor, column))
+            found.append(_numbers(cursor, column.name))
         elif count and column.name == column_name(column.field):
-            length = Column(f"length({column.name})", "numbers", column.field, is_whole=True)
-            found.append(_numbers(cursor, length))
+            found.append(_numbers(cursor, f"length({column.name})"))
         if len(found) == _MOST_FACETS:
             break
     opened = (its for field, its in headers.items() if field in columns.kinds)
-    found += [_numbers(cursor, each) for its in opened for each in its]
+    found += [_numbers(cursor, each.name) for its in opened for each in its]
     facets = [each for each in found if each is not None]
     facets.sort(key=lambda each: each.told["kind"] != "values")  # which are picked most
     return [*facets, _shards(cursor)]

@@ -25,6 +25,7 @@ from wids.browse.columns import (
     in_brackets,
     is_path,
     parameter_of,
+    text_of,
     written,
 )
 from wids.browse.counting import count_fields, find_facets, label_of
@@ -281,6 +282,5 @@ class Questions:
 
 
 def _sql(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else literal(str(value))
+    text = text_of(value)
+    return text if isinstance(value, int | float) else literal(text)

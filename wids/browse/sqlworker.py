@@ -165,10 +165,9 @@ def _main(descriptor: int, nbytes: int) -> None:
                 answer = {"needs": needs.args[0]}
             except (ValueError, TypeError, MemoryError, ModuleNotFoundError) as error:
                 answer = {"failed": message_of(error) or type(error).__name__}
-            except ShardChangedError:
-                answer = {"changed": True}
-            except (WidsError, OSError) as error:
-                answer = {"unreadable": message_of(error)}
+            except (WidsError, OSError) as error:  # if a shard has changed, it is built anew
+                is_changed = isinstance(error, ShardChangedError)
+                answer = {"unreadable": "" if is_changed else message_of(error)}
             signal.setitimer(signal.ITIMER_PROF, 0)
             send(connection, answer, b"" if found is None else found.astype(np.int64).tobytes())
 
