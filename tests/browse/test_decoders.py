@@ -20,7 +20,7 @@ from helpers.specimens import npy, npz_bomb, png_bomb, specimens, tone
 from helpers.waiting import eventually
 from PIL import Image
 
-from wids.browse.decoders import DecoderLimits, Decoders, Job, TookLongError
+from wids.browse.decoders import DecoderLimits, Decoders, Job
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
@@ -184,7 +184,7 @@ def test_a_picture_whose_process_gets_no_time_is_no_broken_one(
     for child in _children() - before:  # two, where the first one was already given up
         os.kill(child, signal.SIGSTOP)
     quick = drawn(decoders, ".png", SMALL)
-    with suppress(TookLongError):  # where the machine is busy now; never another error
+    with suppress(TimeoutError):  # where the machine is busy now; never another error
         assert quick.result.result().width == 8
 
 

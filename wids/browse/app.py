@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from wids.base.urls import hide_credentials
 from wids.browse.columns import ENDPOINTS, check_parameters, number_of
-from wids.browse.decoders import SIZES, TookLongError
+from wids.browse.decoders import SIZES
 from wids.browse.failures import message_of
 from wids.browse.guard import Guard
 from wids.browse.scans import NotReadyError
@@ -235,9 +235,7 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> Thumbnail | None:
     drawn: asyncio.Future[Thumbnail] = asyncio.wrap_future(drawing.result)
     try:
         return await asyncio.wait_for(drawn, _SOON_SECONDS if soon else None)
-    except (TimeoutError, TookLongError):  # not that it cannot be drawn; the page asks again
-        if not soon:
-            raise
+    except TimeoutError:  # not that it cannot be drawn; the page asks again
         return None
 
 

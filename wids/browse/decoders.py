@@ -42,7 +42,6 @@ __all__ = [
     "DecoderLimits",
     "Decoders",
     "Job",
-    "TookLongError",
 ]
 
 Pieces = Callable[[], Iterable[bytes]]
@@ -74,10 +73,6 @@ SIZES = (96, 144, 192, 256, 320, 480, 640, 960, 1280, 2560, 4096)
 LARGE = 1280  # size of an image on the page of its sample
 # A page asks again at least every eight seconds for a picture that it still shows.
 _SHOWN_SECONDS = 12.0
-
-
-class TookLongError(DecodeError):
-    """A field was not decoded, as other programs use the processors; it is worth another try."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,8 @@ class Job:
             draw frames of a video in place of the first alone.
 
     Attributes:
-        result: The `FieldView` or `Thumbnail`; raises DecodeError if the field has none.
+        result: The `FieldView` or `Thumbnail`; raises DecodeError if the field has none, and
+            TimeoutError if other programs used the processors, so that another try may do.
         is_left: Whether it was left to the patient process, so that the result may take long.
         asked_at: Time of the monotonic clock at which it was asked for last.
         cost: Bytes, by which small pictures come before large ones; infinite for those of which it
@@ -204,7 +200,7 @@ class Decoders:
             found = done.result()
             is_picture = isinstance(found, Thumbnail)
             nbytes += len(found.data) if is_picture else _OBJECTS * len(json.dumps(found.summary))
-        elif isinstance(error, TookLongError) or not isinstance(error, DecodeError):
+        elif not isinstance(error, DecodeError):
             nbytes = _KEPT_NBYTES + 1  # not kept
         self._jobs.put(key, job, nbytes)
 
@@ -252,12 +248,6 @@ class Decoders:
             self._waiting.remove((job, pieces))
         try:
             job.finish(*_answer(self._patient, job, pieces(), seconds))
-        except TimeoutError:
-            error = TookLongError(
-                f"not decoded within {seconds:g} s of processor time, as other programs use the "
-                "processors; reload to try again"
-            )
-            job.result.set_exception(error)
         except (ProcessEndedError, RuntimeError) as error:
             job.result.set_exception(DecodeError(f"not decoded within {seconds:g} s: {error}"))
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)

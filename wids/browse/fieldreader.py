@@ -407,13 +407,13 @@ class FieldReader:
         self.failures.check(shard_index, ref.url)
         is_far = self.is_far(ref)
         with self.failures.noted(shard_index, ref.url, WidsError, OSError):
-            shard, local_index, _ = self.dataset.locate_sample(index)
             # What was found in a shard holds for one version of it.
-            if shard.was_changed():
+            if self.dataset.dataset_shards.was_changed(shard_index):
                 raise ShardChangedError(
                     f"{display_url(ref.url)}: was replaced since it was read first; end "
                     "`wids browse` and start it again"
                 )
+            shard, local_index, _ = self.dataset.locate_sample(index)
             # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
             shard.confirm()
         self.failures.forget(shard_index, ref.url)

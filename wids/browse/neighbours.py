@@ -217,14 +217,11 @@ def _by_groups(numbers: Integers, likeness: np.ndarray, least: float) -> tuple[I
     Groups with the nearest pair come first; within one, vectors have the order of the dataset.
     """
     groups = groups_of(numbers, likeness, least)
-    sizes = np.bincount(groups, minlength=len(groups))
-    members = np.flatnonzero(sizes[groups] > 1)
+    members = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
+    own = groups[members]
     best = np.full(len(groups), -np.inf)
-    np.maximum.at(best, groups[members], likeness[members, 0])
-    heads = np.unique(groups[members])
-    heads = heads[np.argsort(-best[heads], kind="stable")]
+    np.maximum.at(best, own, likeness[members, 0])
+    order: Integers = members[np.lexsort((own, -best[own]))]
     ranks = np.full(len(groups), -1)
-    ranks[heads] = range(len(heads))
-    ranks = ranks[groups]
-    order: Integers = members[np.argsort(ranks[members], kind="stable")]
+    ranks[order] = np.cumsum(np.diff(groups[order], prepend=-1) != 0) - 1
     return order, ranks

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from wids.browse.decoders import Job, TookLongError
+from wids.browse.decoders import Job
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import MOST_LOOKED_AT
 from wids.browse.looks import header_facts
@@ -289,24 +289,30 @@ class Describer:
             field = located.fields[number]
             if _needs_decoder(field.extension) and field.nbytes <= _MOST_VIEW_NBYTES:
                 jobs[number] = self._begin(located, number, "view")
-        plain = {n: self._view(located, n) for n in numbers if n not in jobs}
         end = time.monotonic() + self.wait_seconds
-        found = [
-            _result(located.fields[n], jobs[n], end) if n in jobs else plain[n] for n in numbers
-        ]
+        found = [self._view(located, number, jobs.get(number), end) for number in numbers]
         names = label_names(self.class_names, (each.extension for each in located.fields))
         _finish_shapes((view for view in found if view is not None), names)
         return found
 
-    def _view(self, located: LocatedSample, number: int) -> FieldView:
+    def _view(
+        self, located: LocatedSample, number: int, job: Job | None, end: float
+    ) -> FieldView | None:
+        """Describe a field here, or wait until `end` for the job that describes it."""
         field = located.fields[number]
         try:
+            if job is not None:
+                view: FieldView = job.result.result(max(end - time.monotonic(), 0))
+                return replace(view, summary=dict(view.summary))  # which is kept as it was found
             if field.nbytes > _MOST_VIEW_NBYTES:
                 return _view_of_huge(self.reader, located, number)
             data = self.reader.read(located, number)
             return view_field(field.extension, data, class_names=self.class_names)
+        except TimeoutError:
+            return None
         except (WidsError, OSError) as error:
-            return _undescribed(field, error)
+            message = safe_text(message_of(error), 1000)
+            return FieldView(field_kind(field.extension), field.nbytes, {}, message)
 
     def drawn(self, located: LocatedSample, number: int, size: int, *, strip: bool = False) -> Job:
         """Return the job that draws a field, which is done already if the picture is kept.
@@ -332,21 +338,6 @@ class Describer:
         job = Job(call, field.extension, field.nbytes, **options)
         pieces = functools.partial(self.reader.pieces, located, number)
         return self.decoders.begin(job, pieces, (located.index, number, *options.values()))
-
-
-def _result(field: LocatedField, job: Job, end: float) -> FieldView | None:
-    try:
-        view: FieldView = job.result.result(max(end - time.monotonic(), 0))
-        return replace(view, summary=dict(view.summary))  # which is kept as it was found
-    except (TimeoutError, TookLongError):
-        return None
-    except (WidsError, OSError) as error:
-        return _undescribed(field, error)
-
-
-def _undescribed(field: LocatedField, error: Exception) -> FieldView:
-    message = safe_text(message_of(error), 1000)
-    return FieldView(field_kind(field.extension), field.nbytes, {}, message)
 
 
 def _finish_shapes(views: Iterable[FieldView], class_names: ClassNames | None) -> None:

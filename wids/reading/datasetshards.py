@@ -262,13 +262,19 @@ class DatasetShards:
         """The rules by which the members of a shard are grouped into samples."""
         return self.opener.indexes.rules
 
+    def was_changed(self, number: int) -> bool:
+        """Return whether a shard was written to or replaced since it was used first."""
+        opened, known = self.by_number.get(number), self.versions.get(number)
+        if opened is not None and opened.shard.was_changed():
+            return True
+        there = self.opener.cache.version_of(self.table[number])
+        return known is not None and known.is_other(there)
+
     def drop_if_changed(self, number: int) -> bool:
         """Drop a shard that was replaced, and forget its version; return whether it was."""
-        opened, known = self.by_number.get(number), self.versions.get(number)
-        there = self.opener.cache.version_of(self.table[number])
-        changed = opened is not None and opened.shard.was_changed()
-        if not changed and (known is None or not known.is_other(there)):
+        if not self.was_changed(number):
             return False
+        opened = self.by_number.get(number)
         self.drop(lambda each: each is opened)
         self._lent.pop(number, None)
         self._unfetched.pop(number, None)
