@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wids.codecs.formats import Kind
     from wids.ordering.permute import Integers
     from wids.reading.shardlist import ShardList
-    from wids.tar.shard import ReadableShard
+    from wids.tar.shard import Data, ReadableShard
     from wids.tar.tarindex import TarIndex
     from wids.views.plan import StoredField
 
@@ -61,7 +61,8 @@ PATIENCE = FetchPolicy(
 class LocatedField(NamedTuple):
     """Field of a sample: its extension, and the offset and size of its bytes in the shard.
 
-    A field that a join adds says where it is `stored`; its offset is that in its own shard.
+    A field that a join adds, or that has a new name, says where it is `stored`; its offset is that
+    in its own shard.
     """
 
     extension: str
@@ -175,7 +176,11 @@ class JoinedFields:
         found: list[LocatedField] = []
         for field in stored_fields(self.samples, int(self._order[position])).values():
             home = field.home
-            is_own = is_sharded(home) and home.locate(field.position).shard.url == url
+            is_own = (
+                is_sharded(home)
+                and home.locate(field.position).shard.url == url
+                and field.name == field.extension
+            )
             offset, stored = max(field.offset, 0), None if is_own else field
             found.append(LocatedField(field.extension, offset, field.size(), stored))
         return found
@@ -367,29 +372,39 @@ class FieldReader:
                 return None
         return self._opened(self.first_index(shard_index))[0].index
 
-    def spans(
-        self, shard_index: int, indexes: Integers, extension: str
-    ) -> tuple[memoryview, Integers] | None:
-        """Return where one field of many samples of a shard is.
+    def column(
+        self, shard_index: int, indexes: Integers, extension: str, most_nbytes: int
+    ) -> list[Data | None]:
+        """Return one field of some samples of a shard, read together.
 
         Args:
             shard_index: Number of the shard.
             indexes: Indexes of samples of that shard in the dataset.
             extension: The field.
+            most_nbytes: Bytes of the largest field that is read.
 
         Returns:
-            The bytes of the shard; offset and size of each field, shape `(n, 2)`, both -1 where a
-            sample lacks it. None for a shard that is not on this machine, or a field that a join
-            may give.
+            The bytes; None for a sample without the field, or with a larger one.
 
         Raises:
-            WidsError: The shard cannot be opened.
+            WidsError: They cannot be read.
         """
-        shard = self._opened(self.first_index(shard_index))[0]
+        shard, _, ref = self._opened(self.first_index(shard_index))
+        found: list[Data | None] = [None] * len(indexes)
         if self.joined is not None and may_give(slots_of(self.samples), extension):
-            return None
-        found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
-        return None if found is None else (found[0], found[1][:, 0])
+            for place, located in enumerate(map(self.locate, indexes.tolist())):
+                for number, field in enumerate(located.fields):
+                    if field.extension == extension and field.nbytes <= most_nbytes:
+                        found[place] = self.read(located, number)
+            return found
+        rows = indexes - self.first_index(shard_index)
+        sizes = shard.index.find_spans(rows, (extension,))[:, 0, 1]
+        (places,) = np.nonzero((sizes >= 0) & (sizes <= most_nbytes))
+        with self.failures.noted(shard_index, ref.url, FetchError):
+            samples = shard.read_many(rows[places].tolist(), (extension,))
+        for place, sample in zip(places.tolist(), samples, strict=True):
+            found[place] = sample[extension]
+        return found
 
     def failing(self) -> list[tuple[int, str]]:
         """Return the shards that just failed, each with the reason."""

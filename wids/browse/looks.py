@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wids.browse.columns import column_name
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import MOST_LOOKED_AT
-from wids.browse.vectors import as_vector, document_in, is_document, vector_of
+from wids.browse.vectors import (
+    MOST_VECTOR_NBYTES,
+    as_vector,
+    document_in,
+    is_array,
+    is_document,
+    vector_in,
+)
 from wids.codecs.formats import (
     OCTET_STREAM,
     Kind,
@@ -125,7 +132,11 @@ def _vectors_of(reader: FieldReader, located: LocatedSample) -> Iterator[str]:
         try:
             if is_document(field):
                 yield from _lists_in(document_in(reader, located, number), field.extension)
-            elif vector_of(reader, located, number) is not None:
+            elif (
+                is_array(field.extension)
+                and field.nbytes <= MOST_VECTOR_NBYTES
+                and vector_in(field.extension, reader.read(located, number)) is not None
+            ):
                 yield field.extension
         except (WidsError, OSError):
             continue

@@ -240,6 +240,7 @@ def _field_row(located: LocatedSample, number: int, found: FieldView | None) -> 
     field = located.fields[number]
     plain = media_type(field.extension)
     view = found or FieldView(field_kind(field.extension), field.nbytes, {})
+    stored = None if field.stored is None else field.stored.location
     return {
         "number": number,
         "extension": safe_text(field.extension, 200),
@@ -250,7 +251,7 @@ def _field_row(located: LocatedSample, number: int, found: FieldView | None) -> 
         "error": view.error,
         "late": found is None,
         "media_type": None if plain == OCTET_STREAM else plain,
-        "stored": None if field.stored is None else safe_text(field.stored.location, 2000),
+        "stored": None if stored in (None, located.url) else safe_text(stored, 2000),
         "wave": view.kind == "audio" and _is_drawn(field),
         "strip": view.kind == "video" and _is_drawn(field),
     }

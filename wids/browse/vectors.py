@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.codecs.arrays import Windows, stack_npy
 from wids.codecs.formats import field_kind, format_suffix, wrapper_of
 from wids.display.arrayview import named_arrays
 from wids.display.fieldview import is_packed
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
     from wids.ordering.permute import Integers
+    from wids.tar.shard import Data
 
 __all__ = [
     "MOST_VECTOR_NBYTES",
     "VectorReader",
     "as_vector",
     "document_in",
+    "is_array",
     "is_document",
-    "vector_of",
+    "vector_in",
 ]
 
 MOST_VECTOR_NBYTES = 64 << 10
@@ -71,39 +71,40 @@ def as_vector(value: Any) -> np.ndarray | None:
         return None
 
 
-def vector_of(
-    reader: FieldReader, located: LocatedSample, number: int, path: tuple[str, ...] = ()
-) -> np.ndarray | None:
-    """Return a field, or a list at a path in it, as a vector of floats; None if it is none.
+def is_array(extension: str) -> bool:
+    """Return whether a field may be an array that is read here.
 
-    Raises:
-        WidsError: It cannot be read.
+    Others are packed or pickled, which takes a process of its own.
     """
-    field = located.fields[number]
-    if is_document(field):
-        value = document_in(reader, located, number)
-        for step in path:
-            value = value.get(step) if isinstance(value, dict) else None
-        return as_vector(value)
-    # Other arrays are packed or pickled, which takes a process of its own.
-    suffix = format_suffix(field.extension)
-    is_plain = suffix in _VECTOR_FORMATS and not is_packed(field.extension)
-    if not is_plain or field.nbytes > MOST_VECTOR_NBYTES:
-        return None
-    data = bytes(reader.read(located, number))
+    return format_suffix(extension) in _VECTOR_FORMATS and not is_packed(extension)
+
+
+def vector_in(extension: str, data: Data, path: Sequence[str] = ()) -> np.ndarray | None:
+    """Return a field, or a list at a path in its JSON, as a vector of floats; None if it is none.
+
+    Args:
+        extension: The field, which is JSON if it is no array, as values of joined tables are.
+        data: Its bytes.
+        path: Keys that lead to the list.
+
+    >>> vector_in(".json", b'{"emb": [1, 2.5]}', ["emb"])
+    array([1. , 2.5], dtype=float32)
+    """
     try:
-        arrays = named_arrays(suffix, data)
+        if not is_array(extension):
+            value = json.loads(bytes(data))
+            for step in path:
+                value = value.get(step) if isinstance(value, dict) else None
+            return as_vector(value)
+        arrays = named_arrays(format_suffix(extension), bytes(data))
     except Exception:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
         return None
     if len(arrays) != 1:
         return None
     array = arrays[0][1]
-    return array.reshape(-1).astype("f4") if _is_vector(array.dtype, array.shape) else None
-
-
-def _is_vector(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return whether an array is a vector of numbers, even if it has more axes of length 1."""
-    return dtype.kind in "fiu" and max(shape, default=0) == math.prod(shape) > 1
+    # One vector, even if it has more axes of length 1.
+    is_vector = array.dtype.kind in "fiu" and max(array.shape, default=0) == array.size > 1
+    return array.reshape(-1).astype("f4") if is_vector else None
 
 
 class VectorReader:
@@ -162,52 +163,28 @@ class VectorReader:
         if reader.tar_index(shard_index) is None:
             return reader.num_samples(shard_index) == 0
         first = reader.first_index(shard_index)
+        ends = [first, first + reader.num_samples(shard_index)]
         if self._wanted is None:
-            look = map(reader.locate, range(first, min(first + _LOOK_SAMPLES, total)))
-            sizes = [0 if each is None else each.size for each in map(self._vector_at, look)]
+            look = np.arange(first, min(first + _LOOK_SAMPLES, ends[1]))
+            sizes = [0 if each is None else each.size for each in self._vectors(shard_index, look)]
             count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // max(1, *sizes)))
             self._wanted = np.arange(count, dtype=np.int64) * total // count
-        ends = [first, first + reader.num_samples(shard_index)]
         low, high = np.searchsorted(self._wanted, ends)
         for start in range(low, high, _ROWS_A_REQUEST):
-            self._read(shard_index, self._wanted[start : min(start + _ROWS_A_REQUEST, high)])
+            indexes = self._wanted[start : min(start + _ROWS_A_REQUEST, high)]
+            self._counts["num_wanted"] += len(indexes)
+            for index, vector in zip(
+                indexes.tolist(), self._vectors(shard_index, indexes), strict=True
+            ):
+                self._add(index, vector)
         return True
 
-    def _read(self, shard_index: int, indexes: Integers) -> None:
-        self._counts["num_wanted"] += len(indexes)
-        is_plain = format_suffix(self._field) == ".npy" and not is_packed(self._field)
-        found = self._reader.spans(shard_index, indexes, self._field) if is_plain else None
-        if found is not None:
-            indexes = self._read_together(*found, indexes)
-        located = [self._reader.locate(index) for index in indexes.tolist()]
-        self._reader.fetch_ahead(located, self._numbers)
-        for each in located:
-            self._add(each.index, self._vector_at(each))
-
-    def _read_together(self, memory: memoryview, spans: Integers, indexes: Integers) -> Integers:
-        """Read the `.npy` fields with equal headers, which most have, at once.
-
-        Args:
-            memory: What has the fields of some samples.
-            spans: Where they are in it, as `FieldReader.spans` says.
-            indexes: The samples.
-
-        Returns:
-            The samples that are to be read one by one.
-        """
-        sizes = spans[:, 1]
-        others = sizes >= 0
-        self._left_out["no vector"] += len(indexes) - int(others.sum())
-        small = sizes[(sizes > 0) & (sizes <= MOST_VECTOR_NBYTES)]
-        if small.size:
-            usual = np.flatnonzero(sizes == np.bincount(small).argmax())
-            stacked = stack_npy(Windows([memory], [0, len(usual)], spans[usual]))
-            if stacked is not None and _is_vector(stacked.dtype, stacked.shape[1:]):
-                others[usual] = False
-                vectors = stacked.reshape(len(usual), -1).astype("f4")
-                for index, vector in zip(indexes[usual].tolist(), vectors, strict=True):
-                    self._add(index, vector)
-        return indexes[others]
+    def _vectors(self, shard_index: int, indexes: Integers) -> list[np.ndarray | None]:
+        most = MOST_VECTOR_NBYTES if is_array(self._field) else _MOST_DOCUMENT_NBYTES
+        found = self._reader.column(shard_index, indexes, self._field, most)
+        return [
+            None if each is None else vector_in(self._field, each, self._path) for each in found
+        ]
 
     def _add(self, index: int, vector: np.ndarray | None) -> None:
         if vector is None or vector.size > self._room:
@@ -217,15 +194,3 @@ class VectorReader:
         else:
             self._room -= vector.size
             self._by_width.setdefault(vector.size, []).append((index, vector))
-
-    def _numbers(self, located: LocatedSample) -> list[int]:
-        return [n for n, field in enumerate(located.fields) if field.extension == self._field]
-
-    def _vector_at(self, located: LocatedSample) -> np.ndarray | None:
-        try:
-            found = (
-                vector_of(self._reader, located, n, self._path) for n in self._numbers(located)
-            )
-            return next(found, None)
-        except (WidsError, OSError):
-            return None

@@ -293,9 +293,14 @@ def _may_have(slots: Slots, sources: Iterable[Source], name: str) -> bool:
 
 
 def may_give(slots: Slots, name: str) -> bool:
-    """Return whether a join may give a field, or replace one of the samples' own."""
+    """Return whether a field may be another one than that of this name in the samples' own shards.
+
+    A join may give it, or replace it, and `rename` may have given it its name.
+    """
     found = (each for source in slots[0].sources for each in _givers(slots, source, name))
     return any(
-        step is not None and (step.replace or step.of_table or own in likely_names(slots, step))
+        own != name
+        if step is None
+        else step.replace or step.of_table or own in likely_names(slots, step)
         for step, own in found
     )
