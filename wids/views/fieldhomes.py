@@ -295,10 +295,10 @@ def _may_have(slots: Slots, sources: Iterable[Source], name: str) -> bool:
 def may_give(slots: Slots, name: str) -> bool:
     """Return whether a field may be another one than that of this name in the samples' own shards.
 
-    A join may give it, or replace it, and `rename` may have given it its name.
+    A join may give it, or replace it, and `rename` may have given it its name, or another one.
     """
-    found = (each for source in slots[0].sources for each in _givers(slots, source, name))
-    return any(
+    found = [each for source in slots[0].sources for each in _givers(slots, source, name)]
+    return not found or any(
         own != name
         if step is None
         else step.replace or step.of_table or own in likely_names(slots, step)
