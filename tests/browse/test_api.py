@@ -153,7 +153,7 @@ def test_a_position_of_an_order_names_a_sample(served: Browsing):
 @pytest.mark.parametrize(
     ("path", "query", "status", "message"),
     [
-        ("api/sample", {"i": 30}, 404, "sample 30 lies outside a dataset of 30 samples"),
+        ("api/sample", {"i": 30}, 404, "index 30 is out of range for a dataset of 30 samples"),
         ("api/sample", {"i": "x"}, 400, "i: expected a whole number, got 'x'"),
         ("api/sample", {"i": "9" * 5000}, 400, "i: expected a whole number"),
         ("api/page", {"order": "x"}, 400, "order: expected one of"),
@@ -172,7 +172,7 @@ def test_a_position_of_an_order_names_a_sample(served: Browsing):
         ("raw", {"i": 0, "f": 9}, 404, "sample 0 has 4 fields, counted from 0"),
         ("raw", {"i": "x", "f": 0}, 400, "i: expected a whole number, got 'x'"),
         ("thumb", {"i": 0, "f": 0, "s": 7}, 400, "s: expected one of"),
-        ("thumb", {"i": 30, "f": 0, "s": 96}, 404, "sample 30 lies outside"),
+        ("thumb", {"i": 30, "f": 0, "s": 96}, 404, "index 30 is out of range"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_is_wrong(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from wids.codecs.formats import field_kind, wrapper_of
 from wids.errors import FetchError, ShardChangedError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy
+from wids.reading.samplesequence import SampleLocation
 from wids.reading.shardlist import is_sharded
 from wids.reading.tarindexes import UnusableIndexError
 from wids.views.fieldhomes import may_give
-from wids.views.plan import datasets_in, slots_of, stored_fields
+from wids.views.plan import StoredField, datasets_in, slots_of, stored_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,14 +31,12 @@ if TYPE_CHECKING:
     from wids.reading.shardlist import ShardList
     from wids.tar.shard import Data, ReadableShard
     from wids.tar.tarindex import TarIndex
-    from wids.views.plan import StoredField
 
 __all__ = [
     "MOST_LOOKED_AT",
     "PATIENCE",
     "FieldReader",
     "JoinedFields",
-    "LocatedField",
     "LocatedSample",
     "Uncounted",
 ]
@@ -58,43 +57,23 @@ PATIENCE = FetchPolicy(
 )
 
 
-class LocatedField(NamedTuple):
-    """Field of a sample: its extension, and the offset and size of its bytes in the shard.
-
-    A field that a join adds, or that has a new name, says where it is `stored`; its offset is that
-    in its own shard.
-    """
-
-    extension: str
-    offset: int
-    nbytes: int
-    stored: StoredField | None = None
-
-
 @dataclass(frozen=True)
-class LocatedSample:
+class LocatedSample(SampleLocation):
     """Sample that was located but not read.
 
     Attributes:
-        index: Its global index.
         key: Its key.
-        shard_index: Number of its shard.
-        local_index: Its index in the shard.
-        url: URL of the shard, without credentials.
         by_range: Whether its bytes are read from a server by byte range.
         fields: Its fields, in tar order; requests name a field by its number in this tuple, as
-            extensions are untrusted text.
+            extensions are untrusted text. Those of its shard have the dataset of the page as their
+            `home`.
     """
 
-    index: int
     key: str
-    shard_index: int
-    local_index: int
-    url: str
     by_range: bool
-    fields: tuple[LocatedField, ...]
+    fields: tuple[StoredField, ...]
 
-    def field(self, number: int) -> LocatedField:
+    def field(self, number: int) -> StoredField:
         """Return a field by its number.
 
         Raises:
@@ -160,29 +139,25 @@ class JoinedFields:
         found: Integers = self._order[np.searchsorted(self._sorted, indexes)]
         return found
 
-    def fields(self, index: int, url: str) -> list[LocatedField] | None:
-        """Return the fields of the sample with a left index; None if the join lacks it.
+    def fields(self, where: SampleLocation, dataset: ShardList) -> list[StoredField] | None:
+        """Return the fields of a sample of the leftmost dataset; None if the join lacks it.
 
         Args:
-            index: The index.
-            url: URL of its shard, whose fields are not stored elsewhere.
+            where: The sample.
+            dataset: The dataset, from which the fields in the shard of the sample are read.
 
         Raises:
             WidsError: A shard cannot be opened, or a field is in both sides of the join.
         """
-        position = int(np.searchsorted(self._sorted, index))
-        if position == len(self._sorted) or self._sorted[position] != index:
+        position = int(np.searchsorted(self._sorted, where.index))
+        if position == len(self._sorted) or self._sorted[position] != where.index:
             return None
-        found: list[LocatedField] = []
-        for field in stored_fields(self.samples, int(self._order[position])).values():
-            home = field.home
-            is_own = (
-                is_sharded(home)
-                and home.locate(field.position).shard.url == url
-                and field.name == field.extension
-            )
-            offset, stored = max(field.offset, 0), None if is_own else field
-            found.append(LocatedField(field.extension, offset, field.size(), stored))
+        found = []
+        for stored in stored_fields(self.samples, int(self._order[position])).values():
+            field, home = stored._replace(nbytes=stored.size()), stored.home
+            if is_sharded(home) and home.locate(stored.position).shard.url == where.shard.url:
+                field = field._replace(home=dataset, position=where.index)
+            found.append(field)
         return found
 
 
@@ -252,10 +227,6 @@ class FieldReader:
         """Return the global index of a shard's first sample; if it has none, that of the next."""
         return int(self.dataset.cum_lengths[shard_index - 1]) if shard_index else 0
 
-    def shard_of(self, index: int) -> int:
-        """Return the number of the shard that holds a sample."""
-        return int(np.searchsorted(self.dataset.cum_lengths, index, side="right"))
-
     def locate(self, index: int) -> LocatedSample:
         """Locate a sample.
 
@@ -263,19 +234,21 @@ class FieldReader:
             IndexError: There is no such sample.
             WidsError: Its shard cannot be opened.
         """
-        shard, local_index, ref = self._opened(index)
-        index = index if index >= 0 else index + len(self)
-        found = None if self.joined is None else self.joined.fields(index, ref.url)
-        if found is None:
-            found = [LocatedField(*field) for field in shard.index.fields(local_index)]
+        shard, where = self._opened(index)
+        fields = None if self.joined is None else self.joined.fields(where, self.dataset)
+        if fields is None:
+            fields = [
+                StoredField(name, name, self.dataset, where.index, offset, nbytes)
+                for name, offset, nbytes in shard.index.fields(where.local_index)
+            ]
         return LocatedSample(
-            index,
-            shard.index.key(local_index),
-            self.shard_of(index),
-            local_index,
-            display_url(ref.url),
+            where.index,
+            where.shard_index,
+            where.local_index,
+            where.shard,
+            shard.index.key(where.local_index),
             shard.is_by_range,
-            tuple(found),
+            tuple(fields),
         )
 
     def read(
@@ -291,13 +264,11 @@ class FieldReader:
         kept = self._kept.get((located.index, number))
         if kept is not None:
             return kept[start:stop]
-        if field.stored is not None:
-            return field.stored.read(start, stop)
-        shard, local_index, ref = self._opened(located.index)
-        stop = field.nbytes if stop is None else min(stop, field.nbytes)
-        start = min(start, stop)
-        with self.failures.noted(located.shard_index, ref.url, FetchError):
-            return memoryview(shard.read_part(local_index, field.extension, start, stop))
+        if field.home is not self.dataset:
+            return field.read(start, stop)
+        self._opened(located.index)
+        with self.failures.noted(located.shard_index, located.shard.url, FetchError):
+            return field.read(start, stop)
 
     def pieces(
         self, located: LocatedSample, number: int, start: int = 0, stop: int | None = None
@@ -326,7 +297,7 @@ class FieldReader:
         """
         by_shard: dict[int, list[tuple[LocatedSample, list[int]]]] = {}
         for located in samples:
-            own = [n for n in wanted(located) if located.fields[n].stored is None]
+            own = [n for n in wanted(located) if located.fields[n].home is self.dataset]
             numbers = [n for n in own if self._kept.get((located.index, n)) is None]
             nbytes = sum(located.fields[n].nbytes for n in numbers)
             if located.by_range and numbers and nbytes <= _MOST_AHEAD_NBYTES:
@@ -337,14 +308,14 @@ class FieldReader:
 
     def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
         """Read the wanted fields of some samples of one shard."""
-        shard, _, ref = self._opened(group[0][0].index)
-        extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
-        with self.failures.noted(group[0][0].shard_index, ref.url, FetchError):
-            samples = shard.read_many([located.local_index for located, _ in group], extensions)
+        shard, where = self._opened(group[0][0].index)
+        names = {located.fields[n].name for located, numbers in group for n in numbers}
+        with self.failures.noted(where.shard_index, where.shard.url, FetchError):
+            samples = shard.read_many([located.local_index for located, _ in group], names)
         for (located, numbers), sample in zip(group, samples, strict=True):
             for number in numbers:
                 # A copy, because a view would keep the shard mapped if it was fetched whole.
-                data = memoryview(bytes(sample[located.fields[number].extension]))
+                data = memoryview(bytes(sample[located.fields[number].name]))
                 self._kept.put((located.index, number), data, len(data))
 
     def is_far(self, ref: ShardRef) -> bool:
@@ -389,7 +360,7 @@ class FieldReader:
         Raises:
             WidsError: They cannot be read.
         """
-        shard, _, ref = self._opened(self.first_index(shard_index))
+        shard, where = self._opened(self.first_index(shard_index))
         found: list[Data | None] = [None] * len(indexes)
         if self.joined is not None and may_give(slots_of(self.samples), extension):
             for place, located in enumerate(map(self.locate, indexes.tolist())):
@@ -400,7 +371,7 @@ class FieldReader:
         rows = indexes - self.first_index(shard_index)
         sizes = shard.index.find_spans(rows, (extension,))[:, 0, 1]
         (places,) = np.nonzero((sizes >= 0) & (sizes <= most_nbytes))
-        with self.failures.noted(shard_index, ref.url, FetchError):
+        with self.failures.noted(shard_index, where.shard.url, FetchError):
             samples = shard.read_many(rows[places].tolist(), (extension,))
         for place, sample in zip(places.tolist(), samples, strict=True):
             found[place] = sample[extension]
@@ -413,12 +384,10 @@ class FieldReader:
         )
         return [(number, failure.message) for number, failure in found if failure]
 
-    def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
-        """Return `(open shard, local index, spec entry)`; fail at once if the shard just failed."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
-        shard_index = self.shard_of(index % len(self))
-        ref = self.dataset.shards[shard_index]
+    def _opened(self, index: int) -> tuple[ReadableShard, SampleLocation]:
+        """Return the open shard of a sample, and where it is; fail at once if that just failed."""
+        where = self.dataset.locate(index)
+        shard_index, ref = where.shard_index, where.shard
         self.failures.check(shard_index, ref.url)
         is_far = self.is_far(ref)
         with self.failures.noted(shard_index, ref.url, WidsError, OSError):
@@ -428,10 +397,10 @@ class FieldReader:
                     f"{display_url(ref.url)}: was replaced since it was read first; end "
                     "`wids browse` and start it again"
                 )
-            shard, local_index, _ = self.dataset.locate_sample(index)
+            shard = self.dataset.dataset_shards.use(shard_index).shard
             # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
             shard.confirm()
         self.failures.forget(shard_index, ref.url)
         if is_far and not shard.is_by_range:
             self.fetched_whole.add(shard_index)
-        return shard, local_index, ref
+        return shard, where

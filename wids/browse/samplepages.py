@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from wids.base.urls import display_url
 from wids.browse.decoders import Job
 from wids.browse.failures import message_of
 from wids.browse.fieldreader import MOST_LOOKED_AT
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from wids.browse.decoders import Decoders
-    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
+    from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.display.fieldview import ClassNames
+    from wids.views.plan import StoredField
 
 __all__ = ["Describer", "sample_page", "tiles"]
 
@@ -225,10 +227,10 @@ def sample_page(
         "shard": located.shard_index,
         "local_index": located.local_index,
         "version": reader.version,
-        "url": safe_text(located.url, 2000),
+        "url": safe_text(display_url(located.shard.url), 2000),
         "nbytes": sum(field.nbytes for field in located.fields),
         "fields": [
-            _field_row(located, number, view)
+            _field_row(reader, located, number, view)
             for number, view in zip(shown, describe.views(located, shown), strict=True)
         ],
         "picture": _picture(located),
@@ -236,28 +238,29 @@ def sample_page(
     }
 
 
-def _field_row(located: LocatedSample, number: int, found: FieldView | None) -> dict[str, Any]:
+def _field_row(
+    reader: FieldReader, located: LocatedSample, number: int, found: FieldView | None
+) -> dict[str, Any]:
     field = located.fields[number]
     plain = media_type(field.extension)
     view = found or FieldView(field_kind(field.extension), field.nbytes, {})
-    stored = None if field.stored is None else field.stored.location
     return {
         "number": number,
         "extension": safe_text(field.extension, 200),
-        "offset": field.offset,
+        "offset": max(field.offset, 0),
         "nbytes": field.nbytes,
         "kind": view.kind,
         "summary": view.summary,
         "error": view.error,
         "late": found is None,
         "media_type": None if plain == OCTET_STREAM else plain,
-        "stored": None if stored in (None, located.url) else safe_text(stored, 2000),
+        "stored": None if field.home is reader.dataset else safe_text(field.location, 2000),
         "wave": view.kind == "audio" and _is_drawn(field),
         "strip": view.kind == "video" and _is_drawn(field),
     }
 
 
-def _is_drawn(field: LocatedField) -> bool:
+def _is_drawn(field: StoredField) -> bool:
     """Return whether the waveform of a sound, or frames of a video, are drawn."""
     return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
 

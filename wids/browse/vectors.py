@@ -11,13 +11,15 @@ from wids.codecs.formats import field_kind, format_suffix, wrapper_of
 from wids.display.arrayview import named_arrays
 from wids.display.fieldview import is_packed
 from wids.errors import WidsError
+from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
+    from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.ordering.permute import Integers
     from wids.tar.shard import Data
+    from wids.views.plan import StoredField
 
 __all__ = [
     "MOST_VECTOR_NBYTES",
@@ -38,9 +40,9 @@ _LOOK_SAMPLES = 6
 _ROWS_A_REQUEST = 256
 
 
-def is_document(field: LocatedField) -> bool:
+def is_document(field: StoredField) -> bool:
     """Return whether a field is JSON, as values of joined tables are read, too."""
-    of_table = field.stored is not None and field.stored.nbytes < 0
+    of_table = isinstance(field.home, TableRows)
     return of_table or (field_kind(field.extension) == "json" and not wrapper_of(field.extension))
 
 
