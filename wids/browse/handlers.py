@@ -19,7 +19,7 @@ from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import map_of
 from wids.browse.orders import Grid, OrderQuery, Shown, parse_indexes
 from wids.browse.overview import dataset_facts, shard_row
-from wids.browse.samplepages import Describer, sample_page, tiles
+from wids.browse.samplepages import Describer, tiles
 from wids.browse.scans import NotReadyError, Scans
 from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
@@ -238,7 +238,7 @@ class ApiHandlers:
         where = {"index": from_front, "position": position, "total": total}
         try:
             located = self.reader.locate(index)
-            page = sample_page(self.reader, located, self.describer, number_of(query, "from"))
+            page = self.describer.page(located, number_of(query, "from"))
         except (WidsError, OSError) as error:
             # The position of an unreadable sample is known, so the page can link its neighbours.
             return {**where, "key": None, "error": message_of(error), "fields": []}

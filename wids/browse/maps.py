@@ -57,8 +57,8 @@ def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float, int]:
     >>> bool(np.allclose(np.abs(points[:, 0]), [2**0.5, 0, 2**0.5])), round(share, 3)
     (True, 1.0)
     """
-    if vectors.shape[1] == 2:
-        return vectors.astype(np.float64), 1.0, 0
+    if vectors.shape[1] == 2 or not len(vectors):
+        return vectors.astype(np.float64).reshape(-1, 2), 1.0, 0
     # A few vectors that are far too long would leave no room for all others. The lengths are
     # those of doubles, whose squares neither vanish nor overflow.
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
@@ -107,8 +107,6 @@ def inside_polygon(points: np.ndarray, corners: np.ndarray) -> np.ndarray:
 
 def project(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Plane]:
     """Make the map of vectors that a scan has read; in one step."""
-    if not indexes.size:
-        return Plane(indexes, np.empty((0, 2)), 0, 0.0, 0)
     points, share, num_shortened = principal_plane(vectors)
     yield
     return Plane(indexes, points, vectors.shape[1], share, num_shortened)

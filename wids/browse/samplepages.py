@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from wids.browse.decoders import Decoders
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.display.fieldview import ClassNames
-    from wids.views.plan import StoredField
 
-__all__ = ["Describer", "sample_page", "tiles"]
+__all__ = ["Describer", "tiles"]
 
 _CAPTION_CHARACTERS = 160
 # A longer text is a document, whose first line does not describe it.
@@ -111,11 +110,10 @@ def _tile(
         "key": safe_text(located.key, _MOST_KEY),
         "fields": [safe_text(field.extension, 40) for field in located.fields[:12]],
         "kind": _main_kind(located),
-        "film": None,
     }
     film = located.first("video") if tile["kind"] == "video" else None
-    if film is not None and media_type(located.fields[film].extension) != OCTET_STREAM:
-        tile["film"] = film  # which a browser may play
+    plays = film is not None and media_type(located.fields[film].extension) != OCTET_STREAM
+    tile["film"] = film if plays else None  # which a browser may play
     picture, label, caption, document = _on_tile(located)
     try:
         tile |= _face(reader, located, picture)
@@ -206,68 +204,9 @@ def _short(extension: str, data: bytes, class_names: Mapping[int, str]) -> dict[
     return safe_text(" ".join(text.split()), _CAPTION_CHARACTERS)
 
 
-def sample_page(
-    reader: FieldReader, located: LocatedSample, describe: Describer, start: int = 0
-) -> dict[str, Any]:
-    """Describe one sample, and its fields from number `start` on, up to the bound of a page.
-
-    Args:
-        reader: The dataset.
-        located: The sample.
-        describe: Describes its fields.
-        start: Number of the first field.
-    """
-    # A sample of a hostile tar may have a million fields, so a response has a bounded number.
-    start = max(0, start)
-    shown = range(start, min(start + _MOST_FIELDS, len(located.fields)))
-    reader.fetch_ahead([located], lambda _: shown)
-    return {
-        "index": located.index,
-        "key": safe_text(located.key, 10 * _MOST_KEY),
-        "shard": located.shard_index,
-        "local_index": located.local_index,
-        "version": reader.version,
-        "url": safe_text(display_url(located.shard.url), 2000),
-        "nbytes": sum(field.nbytes for field in located.fields),
-        "fields": [
-            _field_row(reader, located, number, view)
-            for number, view in zip(shown, describe.views(located, shown), strict=True)
-        ],
-        "picture": _picture(located),
-        "fields_left_out": max(0, len(located.fields) - shown.stop),
-    }
-
-
-def _field_row(
-    reader: FieldReader, located: LocatedSample, number: int, found: FieldView | None
-) -> dict[str, Any]:
-    field = located.fields[number]
-    plain = media_type(field.extension)
-    view = found or FieldView(field_kind(field.extension), field.nbytes, {})
-    return {
-        "number": number,
-        "extension": safe_text(field.extension, 200),
-        "offset": max(field.offset, 0),
-        "nbytes": field.nbytes,
-        "kind": view.kind,
-        "summary": view.summary,
-        "error": view.error,
-        "late": found is None,
-        "media_type": None if plain == OCTET_STREAM else plain,
-        "stored": None if field.home is reader.dataset else safe_text(field.location, 2000),
-        "wave": view.kind == "audio" and _is_drawn(field),
-        "strip": view.kind == "video" and _is_drawn(field),
-    }
-
-
-def _is_drawn(field: StoredField) -> bool:
-    """Return whether the waveform of a sound, or frames of a video, are drawn."""
-    return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
-
-
 @dataclass(frozen=True)
 class Describer:
-    """Describes and draws fields; complex formats are read in decoder processes.
+    """Describes and draws samples; complex formats are read in decoder processes.
 
     Attributes:
         reader: The dataset.
@@ -281,7 +220,48 @@ class Describer:
     class_names: Mapping[int, str]
     wait_seconds: float
 
-    def views(self, located: LocatedSample, numbers: Sequence[int]) -> list[FieldView | None]:
+    def page(self, located: LocatedSample, start: int = 0) -> dict[str, Any]:
+        """Describe one sample, and its fields from number `start` on, up to the bound of a page."""
+        # A sample of a hostile tar may have a million fields, so a response has a bounded number.
+        start = max(0, start)
+        shown = range(start, min(start + _MOST_FIELDS, len(located.fields)))
+        self.reader.fetch_ahead([located], lambda _: shown)
+        views = zip(shown, self._views(located, shown), strict=True)
+        return {
+            "index": located.index,
+            "key": safe_text(located.key, 10 * _MOST_KEY),
+            "shard": located.shard_index,
+            "local_index": located.local_index,
+            "version": self.reader.version,
+            "url": safe_text(display_url(located.shard.url), 2000),
+            "nbytes": sum(field.nbytes for field in located.fields),
+            "fields": [self._row(located, number, view) for number, view in views],
+            "picture": _picture(located),
+            "fields_left_out": max(0, len(located.fields) - shown.stop),
+        }
+
+    def _row(self, located: LocatedSample, number: int, found: FieldView | None) -> dict[str, Any]:
+        field = located.fields[number]
+        plain = media_type(field.extension)
+        view = found or FieldView(field_kind(field.extension), field.nbytes, {})
+        is_drawn = field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
+        is_own = field.home is self.reader.dataset
+        return {
+            "number": number,
+            "extension": safe_text(field.extension, 200),
+            "offset": max(field.offset, 0),
+            "nbytes": field.nbytes,
+            "kind": view.kind,
+            "summary": view.summary,
+            "error": view.error,
+            "late": found is None,
+            "media_type": None if plain == OCTET_STREAM else plain,
+            "stored": None if is_own else safe_text(field.location, 2000),
+            "wave": view.kind == "audio" and is_drawn,
+            "strip": view.kind == "video" and is_drawn,
+        }
+
+    def _views(self, located: LocatedSample, numbers: Sequence[int]) -> list[FieldView | None]:
         """Describe fields in parallel.
 
         Returns:
