@@ -92,13 +92,11 @@ class LocatedSample(SampleLocation):
         Compressed text, JSON and sound do not count, as they would have to be unpacked.
         """
         for kind in kinds:
-            is_plain = kind in ("text", "json", "audio")
+            unpacked = kind in ("text", "json", "audio")
             for number, field in enumerate(self.fields[:MOST_LOOKED_AT]):
-                if field_kind(field.extension) != kind or (
-                    is_plain and wrapper_of(field.extension)
-                ):
-                    continue
-                if most_nbytes is None or field.nbytes <= most_nbytes:
+                fits = most_nbytes is None or field.nbytes <= most_nbytes
+                fits = fits and not (unpacked and wrapper_of(field.extension))
+                if fits and field_kind(field.extension) == kind:
                     return number
         return None
 
@@ -302,21 +300,17 @@ class FieldReader:
             nbytes = sum(located.fields[n].nbytes for n in numbers)
             if located.by_range and numbers and nbytes <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(located.shard_index, []).append((located, numbers))
-        for group in by_shard.values():
+        for shard_index, group in by_shard.items():
+            names = {located.fields[n].name for located, numbers in group for n in numbers}
             with suppress(WidsError):
-                self._fetch_group(group)
-
-    def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
-        """Read the wanted fields of some samples of one shard."""
-        shard, where = self._opened(group[0][0].index)
-        names = {located.fields[n].name for located, numbers in group for n in numbers}
-        with self.failures.noted(where.shard_index, where.shard.url, FetchError):
-            samples = shard.read_many([located.local_index for located, _ in group], names)
-        for (located, numbers), sample in zip(group, samples, strict=True):
-            for number in numbers:
-                # A copy, because a view would keep the shard mapped if it was fetched whole.
-                data = memoryview(bytes(sample[located.fields[number].name]))
-                self._kept.put((located.index, number), data, len(data))
+                shard, where = self._opened(group[0][0].index)
+                with self.failures.noted(shard_index, where.shard.url, FetchError):
+                    found = shard.read_many([located.local_index for located, _ in group], names)
+                for (located, numbers), sample in zip(group, found, strict=True):
+                    for number in numbers:
+                        # Copied, as a view would keep the shard mapped if it was fetched whole.
+                        data = memoryview(bytes(sample[located.fields[number].name]))
+                        self._kept.put((located.index, number), data, len(data))
 
     def is_far(self, ref: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""
