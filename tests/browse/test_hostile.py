@@ -1,11 +1,21 @@
 """A hostile dataset: no code runs, no request fails, and memory stays bounded."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
 from helpers.browsing import Command
 from helpers.hostile import GIGABYTE, SCRIPT, hostile_samples, write_hostile
+from helpers.shards import write_shard
+from helpers.specimens import npy
+
+import wids
+from wids.browse.fieldreader import FieldReader, LocatedSample
+from wids.browse.samplepages import tiles
+
+READ = FieldReader.read
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +84,22 @@ def test_memory_stays_bounded(served: Command):
     part = served.get("raw", i=huge, f=4, headers={"Range": f"bytes={GIGABYTE - 5}-"})
     assert part.content == bytes(5)
     assert served.own_nbytes < 300 << 20
+
+
+def test_a_large_array_is_not_read_for_its_tile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server reads small arrays to say what they are; large ones are left to decoders."""
+    read: list[int] = []
+
+    def read_and_note(self: FieldReader, located: LocatedSample, number: int) -> memoryview:
+        read.append(located.fields[number].nbytes)
+        return READ(self, located, number)
+
+    monkeypatch.setattr(FieldReader, "read", read_and_note)
+    samples = [{"__key__": f"{n}", ".npy": npy(np.zeros(n, "u1"))} for n in (9, 17 << 20)]
+    with wids.ShardListDataset([write_shard(tmp_path / "a.tar", samples)]) as dataset:
+        found = [tile for tile, _ in tiles(FieldReader(dataset), enumerate(range(2)), {})]
+    assert [tile["picture"] for tile in found] == [None, 0]
+    assert found[0]["caption"] == ".npy: uint8 [9]"
+    assert max(read) < 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -122,7 +122,7 @@ class Guard:
         if shown is None or scope["path"] != "/":  # programs may send the token with each request
             return None
         # Redirected, so that the URL in the browser's history and title bar has no secret.
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = request.query_params.multi_items()
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         response = RedirectResponse(f".?{rest}" if rest else ".", 303)
         # "Lax", because with "strict" a link from a mail or a chat could not be opened. Other

@@ -136,8 +136,9 @@ def _face(reader: FieldReader, located: LocatedSample, number: int | None) -> di
     if number is None or field_kind(located.fields[number].extension) != "array":
         return {"picture": number}
     field = located.fields[number]
-    # The arrays of sixty tiles would take too long to fetch or to unpack.
-    if field.nbytes > _MOST_CAPTION_NBYTES and (located.by_range or is_packed(field.extension)):
+    # The arrays of sixty tiles would take too long to fetch, to unpack or to read.
+    is_slow = located.by_range or is_packed(field.extension)
+    if field.nbytes > (_MOST_CAPTION_NBYTES if is_slow else _MOST_MEDIA_NBYTES):
         return {"picture": number}
     arrays, drawn = outline_arrays(field.extension, reader.read(located, number))
     if drawn:
