@@ -10,20 +10,15 @@ import numpy.typing as npt
 from wids.base.arguments import check_number
 from wids.base.keyhash import hash_keys
 from wids.base.warn import warn
-from wids.ordering.permute import derive_key, permute
+from wids.ordering.permute import derive_key, derive_keys, permute
+from wids.views.columnnames import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "by_exact_share",
-    "by_hash",
-    "class_labels",
-    "hash_values",
-    "shuffled_ranks",
-    "split_key",
-    "warn_of_gaps",
-]
+    from wids.reading.ragged import Values
+
+__all__ = ["hash_values", "part_numbers"]
 
 Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -35,33 +30,48 @@ _SPLIT = 0x73706C69
 _MOST_COMPARED, _FEWEST_RANGES = 1 << 20, 16
 
 
-def split_key(seed: int, lineage: str | None) -> int:
-    """Return the key of the hash by which samples are assigned to the parts of a split.
+def part_numbers(
+    shares: Mapping[str, float],
+    count: int,
+    groups: Hashes | None,
+    classes: Values | None,
+    seed: int,
+    lineage: str | None,
+) -> tuple[Integers, str | None]:
+    """Return the number of the part of each sample, and the lineage of the parts.
 
     Args:
+        shares: Share of each part, relative to the sum of all.
+        count: Number of samples.
+        groups: Hash of the key of each sample, or of its group: the part depends on it alone. None
+            for exact shares of all samples.
+        classes: Class of each sample, of each of which a part has its exact share; None for one.
         seed: Seed of the split.
         lineage: That of the samples; None if they are not part of a split by hash.
     """
-    return derive_key(*([] if lineage is None else [int(lineage, 16)]), seed, _SPLIT)
-
-
-def by_hash(hashes: Hashes, shares: Mapping[str, float]) -> Integers:
-    """Return the number of the part of each sample, which depends on its hash alone.
-
-    Args:
-        hashes: Hash of each sample; samples with equal hashes are in the same part.
-        shares: Share of each part, relative to the sum of all.
-
-    Returns:
-        Number of the part of each sample; int64.
-    """
     ends = _running_shares(shares)
-    # The upper 53 bits, which a float represents exactly.
-    places = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
-    return np.searchsorted(ends[:-1], places, "right").astype(np.int64)
+    labels: Any = classes
+    if classes is not None and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
+        # Texts, which can be sorted; a sample without a value is of a class of its own.
+        labels = ["" if value is MISSING else f"={value}" for value in classes]
+    if groups is None:
+        places = np.arange(count, dtype=np.int64)
+        ranks = permute(places, max(1, count), derive_key(seed, _SPLIT))
+        return _by_exact_share(ranks, labels, ends), lineage
+    key = derive_key(*([] if lineage is None else [int(lineage, 16)]), seed, _SPLIT)
+    hashes = derive_keys(key, groups.view(np.int64))
+    _warn_of_gaps(hashes, seed)
+    if labels is not None:
+        ranks = np.argsort(np.argsort(hashes, kind="stable"))
+        numbers = _by_exact_share(ranks, labels, ends)
+    else:
+        # The upper 53 bits, which a float represents exactly.
+        at = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
+        numbers = np.searchsorted(ends[:-1], at, "right")
+    return numbers, f"{key:016x}"
 
 
-def warn_of_gaps(hashes: Hashes, seed: int) -> None:
+def _warn_of_gaps(hashes: Hashes, seed: int) -> None:
     """Warn if the hashes leave out a part of their range, as those of a part of a split do.
 
     Its lineage may be unknown: its shards were written by other programs, or its keys were listed.
@@ -81,18 +91,17 @@ def warn_of_gaps(hashes: Hashes, seed: int) -> None:
         )
 
 
-def by_exact_share(ranks: Integers, classes: Any, shares: Mapping[str, float]) -> Integers:
+def _by_exact_share(ranks: Integers, classes: Any, ends: npt.NDArray[np.float64]) -> Integers:
     """Return the part of each sample, such that each part has its exact share of every class.
 
     Args:
         ranks: Distinct numbers: the samples of a class are assigned in ascending order of these.
         classes: Class of each sample; None for one class.
-        shares: Share of each part, relative to the sum of all.
+        ends: Shares of the parts up to each; the last is 1.
 
     Returns:
         Number of the part of each sample; int64.
     """
-    ends = _running_shares(shares)
     parts = np.zeros(len(ranks), np.int64)
     _, labels = (None, parts) if classes is None else np.unique(classes, return_inverse=True)
     order = np.lexsort((ranks, labels))
@@ -129,27 +138,6 @@ def _sizes_of_class(
     sizes[up] += 1
     owed[up] -= 1
     return sizes
-
-
-def shuffled_ranks(count: int, seed: int) -> Integers:
-    """Return a permutation of `range(count)`."""
-    places = np.arange(count, dtype=np.int64)
-    return permute(places, max(1, count), derive_key(seed, _SPLIT))
-
-
-def class_labels(values: Any, missing: Any) -> Any:
-    """Return a label of each sample that can be sorted, and is the same within a class.
-
-    Args:
-        values: The class of each sample.
-        missing: What stands for no class, which is a class of its own.
-
-    >>> class_labels(["b", None, 3], None)
-    ['=b', '', '=3']
-    """
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        return values
-    return ["" if value is missing else f"={value}" for value in values]
 
 
 def hash_values(values: Any) -> Hashes:

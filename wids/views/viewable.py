@@ -317,15 +317,7 @@ class Viewable(_Sequence):
         >>> sorted([*parts["train"], *parts["val"]]) == list(range(10)), len(parts["val"])
         (True, 2)
         """
-        from wids.ordering.permute import derive_keys
-        from wids.views.splitting import (
-            by_exact_share,
-            by_hash,
-            class_labels,
-            shuffled_ranks,
-            split_key,
-            warn_of_gaps,
-        )
+        from wids.views.splitting import part_numbers
 
         if unnamed:
             raise TypeError(
@@ -333,28 +325,16 @@ class Viewable(_Sequence):
                 f"split({', '.join(map(repr, unnamed))})"
             )
         seed = check_integer("seed", seed)
-        classes, lineage = None, self.lineage
-        if stratify is not None:
-            classes = class_labels(self._column_with_gaps(stratify, "stratify"), MISSING)
-        if isinstance(by, str) and by == "sample":
-            ranks = shuffled_ranks(len(self), seed)
-            numbers = by_exact_share(ranks, classes, parts)
-        elif stratify is not None and not (isinstance(by, str) and by == "key"):
+        named = by if isinstance(by, str) else "groups"
+        if stratify is not None and named not in ("key", "sample"):
             raise ValueError(
                 "split: give either groups (by=) or stratify=, not both: a group may have samples "
                 "of several classes"
             )
-        else:
-            key = split_key(seed, lineage)
-            lineage = f"{key:016x}"
-            hashes = derive_keys(key, self._group_hashes(by, "split: by").view(np.int64))
-            warn_of_gaps(hashes, seed)
-            if classes is None:
-                numbers = by_hash(hashes, parts)
-            else:
-                ranks = np.argsort(np.argsort(hashes, kind="stable"))
-                numbers = by_exact_share(ranks, classes, parts)
-        how = f"seed={seed}, by={by if isinstance(by, str) else 'groups'!r}, stratify={stratify!r}"
+        classes = None if stratify is None else self._column_with_gaps(stratify, "stratify")
+        groups = None if named == "sample" else self._group_hashes(by, "split: by")
+        numbers, lineage = part_numbers(parts, len(self), groups, classes, seed, self.lineage)
+        how = f"{seed=}, by={named!r}, {stratify=}"
         shares = ", ".join(f"{name}={share}" for name, share in parts.items())
         return {
             name: self._chosen(
