@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import pairwise
 from numbers import Rational
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_integer, check_number, check_sized
+from wids.base.warn import warn
 from wids.ordering.mixtureorder import share_out
-from wids.views.mixturedraws import MixtureDraws
+from wids.ordering.randomseeds import IndexBatch
 from wids.views.plan import datasets_in, slots_of
 from wids.views.viewable import View, checked_parts, concat_plan
 
@@ -22,6 +25,37 @@ if TYPE_CHECKING:
     from wids.views.viewable import Classes
 
 __all__ = ["Mixture"]
+
+
+class _Draws:
+    """Warns once if a shuffle that does not know the weights of a mixture chooses its samples.
+
+    Shared by a mixture and all views made of it. Samples are read in ascending order on purpose: to
+    evaluate, or to copy them.
+    """
+
+    def __init__(self) -> None:
+        self._settled = False  # a sampler draws by the weights, or it was said that none does
+
+    def note_sampler(self) -> None:
+        """Note that a sampler was made that draws by the weights, or says that it does not."""
+        self._settled = True
+
+    def note_batch(self, indexes: Sequence[int]) -> None:
+        """Note the indexes of a batch; warn if they were shuffled, and not by a sampler of wids."""
+        if self._settled or isinstance(indexes, IndexBatch):
+            return
+        if not any(later < each for each, later in pairwise(indexes)):
+            return
+        self._settled = True
+        data = sys.modules.get("torch.utils.data")
+        worker = None if data is None else data.get_worker_info()
+        if worker is None or worker.id == 0:  # the other workers would say the same
+            warn(
+                "a shuffle of torch, as in DataLoader(mixture, shuffle=True), does not know the "
+                "weights of a Mixture and its num_samples, so they have no effect; give the loader "
+                "sampler=wids.DistributedShardSampler(mixture) in place of shuffle"
+            )
 
 
 class Mixture(View):
@@ -77,7 +111,7 @@ class Mixture(View):
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
         _refuse_parts_never_drawn(self.weights, self.num_samples)
-        self._share_draws(MixtureDraws())
+        self.facts = self.facts._replace(draws=_Draws())
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -86,9 +120,6 @@ class Mixture(View):
             for part, weight in zip(self.parts, self.weights, strict=True)
         )
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
-
-    def _share_draws(self, draws: MixtureDraws | None) -> None:
-        self.facts = self.facts._replace(draws=draws)
 
     def with_options(self, **options: Any) -> Mixture:
         """Return the same mixture of samples that are read with other options.
@@ -99,7 +130,7 @@ class Mixture(View):
         parts = [View(slots_of(part)).with_options(**options) for part in self.parts]
         weights = [float(weight) for weight in self.weights]
         mixture = Mixture(parts, weights, self.num_samples, classes=self.classes)
-        mixture._share_draws(self.facts.draws)
+        mixture.__setstate__(self.facts.draws)
         return mixture
 
     @property
@@ -108,23 +139,16 @@ class Mixture(View):
         return [View(slots_of(part)).lengths for part in self.parts]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        weights = list(self.weights)
-        arguments = (type(self), self.parts, weights, self.num_samples, self.classes)
-        return _mixture, arguments, self.facts.draws
+        arguments = self.parts, list(self.weights), self.num_samples
+        return _mixture, (type(self), self.classes, *arguments), self.facts.draws
 
-    def __setstate__(self, draws: MixtureDraws) -> None:
-        self._share_draws(draws)
+    def __setstate__(self, draws: Any) -> None:
+        self.facts = self.facts._replace(draws=draws)
 
 
-def _mixture(
-    kind: type[Mixture],
-    parts: list[Any],
-    weights: Any,
-    num_samples: int,
-    classes: Classes,
-) -> Mixture:
+def _mixture(kind: type[Mixture], classes: Classes, *arguments: Any) -> Mixture:
     """Return a mixture; unpickling calls this."""
-    return kind(parts, weights, num_samples, classes=classes)
+    return kind(*arguments, classes=classes)
 
 
 def _exact_weights(

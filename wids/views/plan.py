@@ -67,6 +67,7 @@ __all__ = [
     "names_after",
     "names_at",
     "pruned",
+    "shards_of",
     "slots_of",
     "stored_fields",
     "surrounded",
@@ -234,7 +235,11 @@ class Add(_Step):
         if not (isinstance(left, dict) and "__key__" in left):
             raise _not_samples(left, right, number)
         if left["__key__"] != right.get("__key__", left["__key__"]):
-            raise _other_key(number, left["__key__"], right["__key__"])
+            raise SpecError(
+                f"join: sample {number} has the key {left['__key__']!r}, the one joined to it "
+                f"{right['__key__']!r}: their shards hold other keys, or in another order; join "
+                "them again, without aligned=True"
+            )
         renamed = self.rename
         fields = {renamed.get(name, name): right[name] for name in right if name[:2] != "__"}
         twice = [name for name in fields if name in left]
@@ -572,6 +577,11 @@ def leaves_of(samples: Any, *, joined: bool = True) -> list[Any]:
     slots = slots_of(samples)
     found = [source.leaf for slot in (slots if joined else slots[:1]) for source in slot.sources]
     return list({id(leaf): leaf for leaf in found}.values())
+
+
+def shards_of(leaf: Any) -> Any:
+    """Return what two datasets of the same samples, read with other options, have in common."""
+    return leaf.shards if is_sharded(leaf) else leaf
 
 
 def datasets_in(samples: Any, *, joined: bool = True) -> list[ShardList]:
@@ -965,14 +975,6 @@ def likely_names(slots: Slots, step: Add, indexes: Integers | None = None) -> Se
             return step.guess
         start += len(block)
     return ()
-
-
-def _other_key(number: int, key: str, other: str) -> SpecError:
-    """Return the error for a sample to which one with another key is joined."""
-    return SpecError(
-        f"join: sample {number} has the key {key!r}, the one joined to it {other!r}: their shards "
-        "hold other keys, or in another order; join them again, without aligned=True"
-    )
 
 
 def in_both(twice: Sequence[str], where: str = "") -> SpecError:

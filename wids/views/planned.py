@@ -29,6 +29,7 @@ from wids.views.plan import (
     Surround,
     has_function,
     leaves_of,
+    shards_of,
     stored_fields,
 )
 from wids.views.tables import TableRows
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.prefetch import Prefetch
     from wids.reading.shardlist import ShardList
-    from wids.views.mixturedraws import MixtureDraws
 
 __all__ = ["Facts", "Planned"]
 
@@ -64,7 +64,7 @@ class Facts(NamedTuple):
     made: tuple[str, ...] = ()
     lineage: str | None = None
     any_classes: bool = False
-    draws: MixtureDraws | None = None
+    draws: Any = None
 
 
 class Planned:
@@ -299,17 +299,15 @@ class Planned:
         Sources of one dataset, also with other options, have the same shards.
         """
         ends, numbers = [], []
-        first_of: dict[int, int] = {}
-        count = 0
-        for source, start in zip(self.slots[0].sources, self.slots[0].starts, strict=True):
+        firsts: dict[int, int] = {}
+        for number, (source, start) in enumerate(
+            zip(self.slots[0].sources, self.slots[0].starts, strict=True)
+        ):
             leaf = source.leaf
             own = leaf.cum_lengths if is_sharded(leaf) else np.cumsum(leaf.lengths, dtype=np.int64)
-            space = id(leaf.shards if is_sharded(leaf) else leaf)
-            if space not in first_of:
-                first_of[space] = count
-                count += len(own)
+            first = firsts.setdefault(id(shards_of(leaf)), number << 32)
             ends.append(own + start)
-            numbers.append(first_of[space] + np.arange(len(own)))
+            numbers.append(first + np.arange(len(own)))
         return np.concatenate(ends), np.concatenate(numbers)
 
     @cached_property
@@ -460,9 +458,9 @@ def _in_order(batches: list[dict[str, Any]], places: list[Integers]) -> dict[str
     merged = {}
     for name in batches[0]:
         values = [batch[name] for batch in batches]
-        alike = len({(v.dtype, v.shape[1:]) for v in values if isinstance(v, np.ndarray)}) == 1
-        arrays = alike and all(isinstance(each, np.ndarray) for each in values)
-        if arrays or all(isinstance(each, Ragged) for each in values):
+        arrays = [(v.dtype, v.shape[1:]) for v in values if isinstance(v, np.ndarray)]
+        alike = len(arrays) == len(values) and len(set(arrays)) == 1
+        if alike or all(isinstance(each, Ragged) for each in values):
             merged[name] = take(join(values), rows)
         else:
             items = list(chain.from_iterable(values))
