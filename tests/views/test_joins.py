@@ -65,8 +65,25 @@ def test_aligned_shards_need_no_table(pictures: Dataset, write: Write) -> None:
         with pytest.raises(ValueError, match="'k11', the one joined to it 'k12'.*aligned=True"):
             read()
     assert taken.gather_fields([11]) is None
-    with pytest.raises(ValueError, match="24 and 3"):
+    with pytest.raises(ValueError, match=r"each of 24 samples.* has 3"):
         pictures.join(captions(write, [0, 1, 2], "few"), aligned=True)
+
+
+def test_fields_in_both_are_noticed_without_labels(write: Write) -> None:
+    """Transformations may leave out the labels, by whose number the fields are counted."""
+
+    def plain(sample: dict[str, Any]) -> dict[str, Any]:
+        return {name: sample[name] for name in sample if name[0] == "." or name == "__key__"}
+
+    def same(sample: dict[str, Any]) -> dict[str, Any]:
+        return sample | dict.fromkeys([".a", ".b", ".c", ".d"], 5)
+
+    left, right = (
+        wids.ShardListDataset(write(name, [0, 1], **{name: str}), transformations=[plain, same])
+        for name in ("one", "two")
+    )
+    with pytest.raises(wids.SpecError, match=r"both datasets have '\.a'"):
+        left.join(right)[0]
 
 
 def test_missing_samples_are_an_error_or_left_out(pictures: Dataset, write: Write) -> None:

@@ -708,6 +708,8 @@ def test_rows_in_order_must_have_the_keys(dataset: Dataset) -> None:
     assert dataset.join(table, aligned=True)[5][".n"] == 5
     with pytest.raises(ValueError, match="row 0 of the table has the key 'k11'"):
         dataset.join(table | {"key": KEYS[::-1]}, aligned=True)
+    with pytest.raises(ValueError, match=r"each of 12 samples.*the table has 11"):
+        dataset.join({name: table[name][1:] for name in table}, aligned=True)
 
 
 def test_a_relative_table_moves_with_the_view(

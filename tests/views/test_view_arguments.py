@@ -31,7 +31,7 @@ def table(dataset: wids.ShardListDataset) -> list[tuple[Callable[..., Any], str,
     join = partial(dataset.join, dataset)
     split = partial(dataset.split, a=1, b=2)
     return [
-        (dataset.select, "chosen", [1.5, [1.5], ["a"], {1: 2}, None, 5], ["x", [True]]),
+        (dataset.select, "chosen", [1.5, [1.5], ["a"], {1: 2}, None, 5, "x"], [[True]]),
         (dataset.take, "num_samples", ["x", 1.5, None, True], [-1, 11]),
         (partial(dataset.take, 3), "seed", ["x", 1.5, None], []),
         (dataset.filter, "condition", [5, None], []),
@@ -53,7 +53,7 @@ def table(dataset: wids.ShardListDataset) -> list[tuple[Callable[..., Any], str,
         (select_keys, "missing", [], ["x", 5]),
         (exclude, "column", [5, None], ["x"]),
         (exclude, "missing", [], ["x", 5]),
-        (dataset.exclude, "unwanted", [5, None, 1.5], []),
+        (dataset.exclude, "unwanted", [5, None, 1.5, iter(keys)], []),
         (dataset.index_of, "key", [5, None, [1]], []),
         (dataset.take(3).save, "path", [5, None], ["x.txt"]),
         (dataset.take(3).column, "extension", [5, None], ["cls"]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ChunkedSampler
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["STYLES", "SampleIterable", "Style"]
+__all__ = ["SampleIterable", "Style"]
 
 Style = Literal["wids", "webdataset"]
-STYLES = ("wids", "webdataset")
 
 
 class SampleIterable(IterableDataset[Any]):
@@ -63,7 +62,7 @@ class SampleIterable(IterableDataset[Any]):
         style: Style = "wids",
     ) -> None:
         super().__init__()
-        check_choice("style", style, STYLES)
+        check_choice("style", style, get_args(Style))
         if not isinstance(batches, BatchSampler):
             batches = BatchSampler(batches, batch_size)
         check_drawn_from("sampler", batches, len(samples))

@@ -5,6 +5,7 @@ Samples and rows are found by hashes of keys, block by block in numpy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "On",
+    "Said",
     "cache_of",
     "check_fields",
     "check_new_names",
@@ -53,13 +55,15 @@ __all__ = [
 ]
 
 Integers = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 On = str | tuple[str, str] | None
+Said = Callable[[int], str]  # what is said of a sample without a counterpart
 
 _KEY_COLUMNS = ("__key__", "key")
 _LABELS = ("__key__", "__index__", "__shard__", "__shardindex__", "__dataset__")
 
 
-def counterparts(left: Any, right: Any, *, aligned: bool) -> Integers:
+def counterparts(left: Any, right: Any, *, aligned: bool) -> tuple[Integers, Said]:
     """Return the index of the sample with the same key in another dataset, -1 for none.
 
     Only the hashes of keys are compared here; reading a sample then compares the keys.
@@ -69,26 +73,50 @@ def counterparts(left: Any, right: Any, *, aligned: bool) -> Integers:
         right: A dataset or view.
         aligned: Whether to take both for samples of the same keys in the same order, unread.
 
+    Returns:
+        The indexes; and a function from a sample to the words for what it lacks.
+
     Raises:
         ValueError: Two samples of `right` have one key, or aligned ones are not as many.
     """
-    side_by_side = np.arange(len(left), dtype=np.int64)
-    if aligned:
-        if len(left) != len(right):
-            raise ValueError(
-                f"join: aligned datasets have the same samples, got {len(left)} and {len(right)}"
-            )
-        return side_by_side
-    wanted, held = left.key_hashes(), right.key_hashes()
-    if np.array_equal(wanted, held):
-        return side_by_side
-    table = KeyTable(held)
-    for first, second, *_ in table.doubles(wanted):
-        raise ValueError(
-            f"join: samples {first} and {second} of the right dataset both have the key "
+
+    def lacking(sample: int) -> str:
+        return f"counterpart, the first has the key {left.key_at(sample)!r}"
+
+    def doubled(first: int, second: int, *_others: int) -> str:
+        return (
+            f"samples {first} and {second} of the right dataset both have the key "
             f"{right.key_at(first)!r}; leave one of them out, by select() or exclude()"
         )
-    return table.first_indexes(wanted, -1)
+
+    if aligned:
+        return _side_by_side(left, right, "the right dataset"), lacking
+    wanted, held = left.key_hashes(), right.key_hashes()
+    if np.array_equal(wanted, held):
+        return np.arange(len(left), dtype=np.int64), lacking
+    return _first_indexes(wanted, held, doubled), lacking
+
+
+def _side_by_side(left: Any, right: Any, name: str) -> Integers:
+    if len(left) != len(right):
+        raise ValueError(
+            f"join: expected a counterpart for each of {len(left)} samples, in their order; {name} "
+            f"has {len(right)}: choose the samples first, or join by keys"
+        )
+    return np.arange(len(left), dtype=np.int64)
+
+
+def _first_indexes(wanted: Hashes, held: Hashes, doubled: Callable[..., str]) -> Integers:
+    """Return where each of some hashes is first among others, -1 for nowhere.
+
+    Raises:
+        ValueError: One is there several times, and `doubled` has words for these places.
+    """
+    table = KeyTable(held)
+    for places in table.doubles(wanted):
+        if message := doubled(*places):
+            raise ValueError(f"join: {message}")
+    return table.first_indexes(wanted)
 
 
 def check_fields(left: Any, right: Any, step: Add) -> None:
@@ -196,24 +224,23 @@ def joined_rows(
     table: Table,
     *,
     on: On = None,
-    missing: str = "error",
     fields: Collection[str] | None = None,
     rename: Mapping[str, str] | None = None,
     aligned: bool = False,
-) -> tuple[Integers, TableRows]:
+) -> tuple[TableRows, Integers, Said]:
     """Return the row of a table for each sample.
 
     Args:
         left: The samples.
         table: The table, of which the needed columns are read.
         on: As `Viewable.join` takes it, like the following.
-        missing: What to do with samples without a row.
         fields: The columns that are wanted.
         rename: New names of their fields.
         aligned: Whether the rows are in the order of the samples.
 
     Returns:
-        The row of each sample, -1 for a sample without one; and what reads the rows.
+        What reads the rows; the row of each sample, -1 for a sample without one; and a function
+        from a sample to the words for what it lacks.
 
     Raises:
         ValueError: A column is unknown, keys are missing or double, or an array has another length.
@@ -226,29 +253,34 @@ def joined_rows(
     in_order = aligned or (on is None and table.in_order)
     field, column = (None, None) if in_order else _matched(on, table)
     chosen = _chosen_fields(table, column, fields, rename or {})
-    if aligned:
-        _check_aligned(left, table)
-    table = table.only(used_columns(table, chosen, column))
+    whole, table = table, table.only(used_columns(table, chosen, column))
+    pipeline = next((each.pipeline for each in datasets_in(left, joined=False)), None)
+    # What a field found is compared here; reading would need the field again.
+    right = TableRows(table, chosen, column if field is None else None, pipeline)
     if column is None:
-        rows = _rows_in_order(left, table)
-    elif field is not None:
-        rows = _rows_by_field(left, table, field, column)
-    else:
+        rows = _side_by_side(left, right, table.name)
+        if aligned:
+            _check_order(left, whole)
+    elif field is None:
         hashes = table.columns[column].hashes()
         rows = _first_rows(left.key_hashes(), table, column, hashes)
-    datasets = datasets_in(left, joined=False)
-    lost = np.flatnonzero(rows < 0)
-    if len(lost) and missing == "error":
-        raise ValueError(
-            f"{_lost(left, table, (field, column), lost)}; "
-            'missing="drop" leaves such samples out, missing="fill" gives them None'
+    else:
+        rows = _rows_by_field(left, table, field, column)
+
+    def lacking(sample: int) -> str:
+        wanted = "key", left.key_at(sample)
+        if field is not None:
+            extension, path = column_named(field)
+            at = np.array([sample], np.int64)
+            (value,) = left.column_at(at, extension, *path, fill=MISSING)
+            wanted = field, value.item() if isinstance(value, np.generic) else value
+        first = repr(table.columns[column or ""].at(0)) if table.num_rows else "no rows"
+        return (
+            f"row in {table.name}, the first is sample {sample} with the {wanted[0]} "
+            f"{wanted[1]!r}; column {column!r} begins with {first}"
         )
-    if len(lost) == len(left) and len(left) and table.num_rows:
-        warn(f"{_lost(left, table, (field, column), lost)}: check that on= names what is equal")
-    pipeline = datasets[0].pipeline if datasets else None
-    # What a field found was compared here; reading would need the field again.
-    key = column if field is None else None
-    return rows, TableRows(table, chosen, key, pipeline)
+
+    return right, rows, lacking
 
 
 def used_columns(table: Table, fields: Mapping[str, str], key: str | None) -> list[str]:
@@ -320,10 +352,8 @@ def _chosen_fields(
         _check_column(table, name, "rename")
     if fields is None:
         # Labels and what was matched are in the sample; pandas names an index without a name so.
-        left_out = {*_LABELS, matched}
-        wanted = [name for name in table.names if name not in left_out]
-        wanted = [name for name in wanted if not name.startswith("__index_level_")]
-        wanted += [name for name in names if name not in wanted]
+        left_out = {*_LABELS, matched, *(n for n in table.names if n[:14] == "__index_level_")}
+        wanted = list(dict.fromkeys([*(n for n in table.names if n not in left_out), *names]))
     else:
         wanted = list(map(column_of, fields))
     chosen: dict[str, str] = {}
@@ -349,17 +379,7 @@ def _named(table: Table) -> str:
     return f"{', '.join(map(repr, table.names)):.800}"
 
 
-def _rows_in_order(left: Any, table: Table) -> Integers:
-    if table.num_rows != len(left):
-        raise ValueError(
-            f"join: expected a row for each of {len(left)} samples, since rows are taken in their "
-            f"order; {table.name} has {table.num_rows} rows: choose the samples first, or join a "
-            "table with a column of keys"
-        )
-    return np.arange(len(left), dtype=np.int64)
-
-
-def _check_aligned(left: Any, table: Table) -> None:
+def _check_order(left: Any, table: Table) -> None:
     """Raise if a table that is joined by row number has a key column in another order."""
     name = next((name for name in _KEY_COLUMNS if name in table.names), None)
     column = None if name is None else table.only([name]).columns[name]
@@ -403,9 +423,7 @@ def _rows_by_field(left: Any, table: Table, field: str, column: str) -> Integers
     return rows
 
 
-def _first_rows(
-    wanted: npt.NDArray[np.uint64], table: Table, column: str, hashes: npt.NDArray[np.uint64]
-) -> Integers:
+def _first_rows(wanted: Hashes, table: Table, column: str, hashes: Hashes) -> Integers:
     """Return the row of each hash, or -1.
 
     Raises:
@@ -413,32 +431,17 @@ def _first_rows(
     """
     values = table.columns[column]
     row_of = np.flatnonzero(~values.nulls)
-    key = KeyTable(hashes[row_of])
-    for positions in key.doubles(wanted):
-        rows = row_of[positions].tolist()
+
+    def doubled(*places: int) -> str:
+        rows = row_of[[*places]].tolist()
         # Values that differ may share a hash by chance; then reading compares them.
-        if len({values.at(row) for row in rows}) < len(rows):
-            are_many = table.origin is not None and len(table.origin.locations) > 1
-            counted = " (counted through all of these)" * are_many
-            raise ValueError(
-                f"join: rows {rows[0]} and {rows[1]} of {table.name}{counted} both have "
-                f"{values.at(rows[0])!r} in column {column!r}; leave one of them out of the table"
-            )
-    return np.append(row_of, -1)[key.first_indexes(wanted, -1)]
+        if len({values.at(row) for row in rows}) == len(rows):
+            return ""
+        are_many = table.origin is not None and len(table.origin.locations) > 1
+        counted = " (counted through all of these)" * are_many
+        return (
+            f"rows {rows[0]} and {rows[1]} of {table.name}{counted} both have "
+            f"{values.at(rows[0])!r} in column {column!r}; leave one of them out of the table"
+        )
 
-
-def _lost(left: Any, table: Table, match: tuple[str | None, str | None], lost: Integers) -> str:
-    """Return the message that samples have no row."""
-    first = int(lost[0])
-    field, column = match
-    if field is None:
-        wanted = f"key {left.key_at(first)!r}"
-    else:
-        extension, path = column_named(field)
-        value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
-        wanted = f"{field} {value.item() if isinstance(value, np.generic) else value!r}"
-    have = repr(table.columns[column or ""].at(0)) if table.num_rows else "no rows"
-    return (
-        f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
-        f"sample {first} with the {wanted}; column {column!r} begins with {have}"
-    )
+    return np.append(row_of, -1)[_first_indexes(wanted, hashes[row_of], doubled)]

@@ -48,11 +48,17 @@ class KeyTable:
         self._hashes = hashes[order]
         del order  # of many keys, the memory counts
         self._search = self._hashes.data
+        # Hashes are even: where those begin that share some upper bits is near each.
+        self._shift = 64 - max(1, min(16, len(hashes).bit_length() - 4))
+        bounds = np.arange(1 << 64 - self._shift, dtype=np.uint64) << np.uint64(self._shift)
+        self._starts = [*np.searchsorted(self._hashes, bounds).tolist(), len(hashes)]
 
     def indexes_of(self, wanted: int) -> list[int]:
         """Return the positions that have a hash, ascending."""
-        first = bisect_left(self._search, wanted)
-        stop = bisect_right(self._search, wanted, first)
+        part = wanted >> self._shift
+        low, high = self._starts[part], self._starts[part + 1]
+        first = bisect_left(self._search, wanted, low, high)
+        stop = bisect_right(self._search, wanted, first, high)
         return sorted(self._indexes[first:stop].tolist())
 
     def pairs(self, wanted: Hashes) -> tuple[Integers, Integers]:
@@ -65,9 +71,9 @@ class KeyTable:
         order = np.lexsort((indexes, rows))
         return rows[order], indexes[order]
 
-    def first_indexes(self, wanted: Hashes, absent: int) -> Integers:
-        """Return the first position of each hash, or `absent` for a hash not in the table."""
-        found = np.full(len(wanted), absent, np.int64)
+    def first_indexes(self, wanted: Hashes) -> Integers:
+        """Return the first position of each hash, -1 for a hash not in the table."""
+        found = np.full(len(wanted), -1, np.int64)
         for start in range(0, len(wanted) if len(self._hashes) else 0, _PAIRED):
             block = wanted[start : start + _PAIRED]
             # Sorted, neighbours are found in the same pages.
@@ -143,23 +149,6 @@ def find_all(
     return rows[same], indexes[same]
 
 
-def load_npy(path: Path) -> npt.NDArray[Any]:
-    """Map the array in a file.
-
-    Raises:
-        ValueError: It holds Python objects, or no array.
-        OSError: It cannot be read.
-    """
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: expected an array of numbers or texts: {error} Save objects such as those of "
-            "pandas as texts: np.save(path, keys.astype(str))"
-        ) from error
-    return array
-
-
 def _read_lines(path: Path) -> list[str]:
     if path.suffix.lower() == ".json":
         raise ValueError(
@@ -195,7 +184,13 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
         path = Path(keys)
         if path.suffix != ".npy":
             return _read_lines(path)
-        keys = load_npy(path)
+        try:
+            keys = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: expected an array of numbers or texts: {error} Save objects such as "
+                "those of pandas as texts: np.save(path, keys.astype(str))"
+            ) from error
     if isinstance(keys, str):
         where = f"and there is no such file: {keys!r:.80}"
         if scheme_of(keys):
@@ -209,6 +204,8 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
         keys = keys.tolist()
     elif hasattr(keys, "to_pylist"):  # a column of pyarrow, whose items are no texts of Python
         keys = keys.to_pylist()
+    elif isinstance(keys, set | frozenset):
+        keys = sorted(keys, key=str)
     found = list(keys) if isinstance(keys, Iterable) else [keys]
     return [_as_text(key, path, numbers=numbers) for key in found]
 

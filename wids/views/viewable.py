@@ -10,7 +10,6 @@ import os
 import sys
 from dataclasses import replace
 from functools import cache, cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
 import numpy as np
@@ -28,12 +27,12 @@ from wids.base.arguments import (
     plain_index,
     to_list,
 )
-from wids.base.keyhash import common_lineage, hash_key, lineage_in
+from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
 from wids.base.numbertext import compared_text, equal_text
 from wids.base.warn import warn
 from wids.errors import SpecError
 from wids.reading.collate import explain_missing
-from wids.reading.shardlist import ShardList, is_sharded
+from wids.reading.shardlist import ShardList
 from wids.views.classes import other_classes
 from wids.views.columnnames import (
     KEY_NAMES,
@@ -47,6 +46,7 @@ from wids.views.plan import (
     Add,
     Call,
     Rename,
+    Slot,
     Slots,
     checked_names,
     chosen,
@@ -55,6 +55,7 @@ from wids.views.plan import (
     first_names,
     joined,
     leaves_of,
+    shards_of,
     slots_of,
     stored_fields,
     surrounded,
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.iterable import SampleIterable, Style
-    from wids.views.joining import On
+    from wids.views.joining import On, Said
     from wids.views.keytable import Keys, KeyTable
 
     _Sequence = SampleSequence
@@ -94,7 +95,6 @@ __all__ = [
     "checked_parts",
     "concat",
     "concat_plan",
-    "facts_of",
 ]
 
 Classes = Literal["same", "any"]
@@ -126,8 +126,7 @@ class Viewable(_Sequence):
 
         Args:
             chosen: Indexes: a list, an array, a range or a slice; negative ones count from the end.
-                Or a mask: a list or an array with a truth value for each sample. Or the path of a
-                `.npy` file that holds one of these.
+                Or a mask: a list or an array with a truth value for each sample.
 
         Raises:
             IndexError: There is no such sample.
@@ -205,7 +204,7 @@ class Viewable(_Sequence):
             )
         values = []
         for name in columns:
-            found = self._column_with_gaps(name, "columns") if fill is not None else None
+            found = self._column_named(name, "columns") if fill is not None else None
             if not isinstance(found, np.ndarray):
                 found = self._column_named(name, "columns", fill)
             if not isinstance(found, np.ndarray):  # whose comparisons are not elementwise
@@ -331,7 +330,7 @@ class Viewable(_Sequence):
                 "split: give either groups (by=) or stratify=, not both: a group may have samples "
                 "of several classes"
             )
-        classes = None if stratify is None else self._column_with_gaps(stratify, "stratify")
+        classes = None if stratify is None else self._column_named(stratify, "stratify")
         groups = None if named == "sample" else self._group_hashes(by, "split: by")
         numbers, lineage = part_numbers(parts, len(self), groups, classes, seed, self.lineage)
         how = f"{seed=}, by={named!r}, {stratify=}"
@@ -353,7 +352,7 @@ class Viewable(_Sequence):
         values = by
         if isinstance(by, str):
             name = argument.rpartition(" ")[2]
-            values = self._column_with_gaps(by, name)
+            values = self._column_named(by, name)
             lacking = sum(value is MISSING for value in values) if isinstance(values, list) else 0
             if lacking:
                 there = f"{sql_of(by)} is not null"
@@ -370,14 +369,11 @@ class Viewable(_Sequence):
             )
         return hashes
 
-    def _column_named(self, name: str, argument: str = "column", fill: Any = None) -> Values:
+    def _column_named(self, name: str, argument: str = "column", fill: Any = MISSING) -> Values:
+        """Return a column, with `MISSING` for missing values and nulls; raise if it is unknown."""
         if name not in KEY_NAMES:
             column_named(name, argument)
-        return self.column(name, fill=fill)
-
-    def _column_with_gaps(self, name: str, argument: str = "column") -> Values:
-        """Return a column with `MISSING` for missing values and nulls; raise if it is unknown."""
-        values = self._column_named(name, argument, MISSING)
+        values = self.column(name, fill=fill)
         if isinstance(values, list) and len(values) and all(each is MISSING for each in values):
             check_known(self, *column_named(name, argument), argument)
         return values
@@ -491,22 +487,22 @@ class Viewable(_Sequence):
         Args:
             index: Its index.
         """
-        return self.keys_at(np.array([index], np.int64))[0]
+        source, row = slots_of(self)[0].place(index)
+        key: str = source.leaf.key_at(row)
+        return key
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
-        slot = slots_of(self)[0]
-        hashes: dict[int, npt.NDArray[np.uint64]] = {}
-        found = np.empty(len(self), np.uint64)
-        done = 0
-        for block in slot.rows.blocks():
-            at = np.arange(done, done + len(block), dtype=np.int64)
-            for leaf, places, rows, _ in slot.by_leaf(at):
-                if id(leaf) not in hashes:
-                    hashes[id(leaf)] = leaf.key_hashes()
-                found[done + places] = hashes[id(leaf)][rows]
-            done += len(block)
-        return found
+        slot, leaves = slots_of(self)[0], leaves_of(self, joined=False)
+        held = [leaf.key_hashes() for leaf in leaves]
+        hashes = held[0] if len(held) == 1 else np.concatenate(held)
+        # Where the hashes of each dataset begin, and so of each source.
+        starts = dict(zip(map(id, leaves), np.cumsum([0, *map(len, held)]).tolist(), strict=False))
+        firsts = np.array([starts[id(source.leaf)] for source in slot.sources])
+        moves = firsts - np.array(slot.starts)
+        blocks = slot.rows.blocks()
+        found = [hashes[each + moves[np.searchsorted(slot.ends, each, "right")]] for each in blocks]
+        return np.concatenate([np.empty(0, np.uint64), *found])
 
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard; its shard counts in its dataset.
@@ -626,9 +622,9 @@ class Viewable(_Sequence):
 
         Args:
             unwanted: Keys of the samples to leave out, as for `select_keys`; a dataset or a view
-                whose keys they are; or, where `column` is "key", their indexes, as for `select`,
-                also as numbers in a `.npy` file. Of a view of the same dataset, the samples
-                themselves are left out, and not others that have the same keys.
+                whose keys they are; or, where `column` is "key", their indexes, as for `select`. Of
+                a view of the same dataset, the samples themselves are left out, and not others that
+                have the same keys.
             column: As for `select_keys`.
             missing: "drop" to ignore keys that no sample has.
 
@@ -636,20 +632,19 @@ class Viewable(_Sequence):
             ValueError: A key is missing.
             IndexError: An index is out of range.
         """
-        from wids.views.keytable import Keys, read_keys
+        from wids.views.keytable import read_keys
 
         lineage = common_lineage([self.lineage, getattr(unwanted, "lineage", None)])
-        if column in KEY_NAMES and isinstance(unwanted, View):
-            indexes = self._indexes_of(unwanted)
-            unwanted = unwanted if indexes is None else indexes
-        unwanted = unwanted.keys if isinstance(unwanted, Viewable) else unwanted
-        unwanted = list(unwanted) if isinstance(unwanted, Keys) else unwanted
-        # In a column, numbers are values like texts, and no indexes.
-        keys = _keys_if_any(unwanted) if column in KEY_NAMES else read_keys(unwanted, numbers=True)
-        if keys is None:
-            indexes = _chosen_rows("unwanted", unwanted, len(self)).array()
-        else:
-            _, indexes = self._found(keys, column, missing)
+        given = unwanted.keys if isinstance(unwanted, Viewable) else unwanted
+        indexes = None
+        if column in KEY_NAMES:  # in another column, numbers are values like texts, and no indexes
+            if isinstance(unwanted, View):
+                indexes = self._indexes_of(unwanted)
+            elif not _are_keys(given):
+                indexes = _chosen_rows("unwanted", given, len(self)).array()
+        if indexes is None:
+            wanted = read_keys(given, numbers=column not in KEY_NAMES)
+            _, indexes = self._found(wanted, column, missing)
         # After the keys were read: a document may claim any number of samples.
         mask = np.ones(len(self), np.bool_)
         mask[indexes] = False
@@ -662,22 +657,22 @@ class Viewable(_Sequence):
         if [each.identity for each in mine.sources] == [each.identity for each in theirs.sources]:
             # What is in the sources twice is told apart by its place there.
             return np.flatnonzero(np.isin(mine.rows.array(), theirs.rows.array()))
-        unwanted: dict[int, npt.NDArray[np.bool_]] = {}
-        known = {id(_shards_of(source.leaf)) for source in mine.sources}
-        if any(id(_shards_of(source.leaf)) not in known for source in theirs.sources):
+        # The first address of each dataset, which may be read with other options there.
+        starts = {id(shards_of(each.leaf)): n << 40 for n, each in enumerate(mine.sources)}
+        if any(id(shards_of(source.leaf)) not in starts for source in theirs.sources):
             return None
-        for leaf, _, rows, _ in theirs.by_leaf(np.arange(len(view), dtype=np.int64)):
-            flags = unwanted.setdefault(id(_shards_of(leaf)), np.zeros(len(leaf), np.bool_))
-            flags[rows] = True
-        found = np.zeros(len(self), np.bool_)
-        for leaf, places, rows, _ in mine.by_leaf(np.arange(len(self), dtype=np.int64)):
-            flags = unwanted.get(id(_shards_of(leaf)), np.zeros(len(leaf), np.bool_))
-            found[places] = flags[rows]
-        return np.flatnonzero(found)
+
+        def addresses(slot: Slot) -> npt.NDArray[np.int64]:
+            found = np.empty(len(slot.rows), np.int64)
+            for leaf, places, rows, _ in slot.by_leaf(np.arange(len(found), dtype=np.int64)):
+                found[places] = rows + starts[id(shards_of(leaf))]
+            return found
+
+        return np.flatnonzero(np.isin(addresses(mine), addresses(theirs)))
 
     def _found(self, wanted: list[str], column: str, missing: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
-        from wids.views.keytable import find_all
+        from wids.views.keytable import KeyTable, find_all
 
         check_choice("missing", missing, ("error", "drop"))
         first = ""
@@ -686,18 +681,16 @@ class Viewable(_Sequence):
             if len(self) and not len(rows):
                 first = f"; the first sample has {self.key_at(0)!r}"
         else:
-            gaps = self._column_with_gaps(column)
+            gaps = self._column_named(column)
             values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
+            having = [index for index, value in enumerate(values) if value is not MISSING]
             # Where all values are numbers, a text that is one counts as that number.
-            numbers = all(each is MISSING or isinstance(each, int | float) for each in values)
-            rows_of: dict[str, list[int]] = {}
-            for row, key in enumerate(wanted):
-                rows_of.setdefault(compared_text(key) if numbers else key, []).append(row)
-            pairs: list[tuple[int, int]] = []
-            for index, value in enumerate(values):
-                if value is not MISSING:
-                    pairs += [(row, index) for row in rows_of.get(equal_text(value), ())]
-            rows, indexes = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+            numbers = all(isinstance(values[index], int | float) for index in having)
+            asked = list(map(compared_text, wanted)) if numbers else wanted
+            held = [equal_text(values[index]) for index in having]
+            table = KeyTable(hash_keys(held))
+            rows, places = find_all(asked, table, lambda at: [held[each] for each in at.tolist()])
+            indexes = np.array(having, np.int64)[places]
         lost = np.setdiff1d(np.arange(len(wanted)), rows)
         if missing == "error" and len(lost):
             raise ValueError(
@@ -776,9 +769,9 @@ class Viewable(_Sequence):
         aligned = check_flag("aligned", aligned)
         if is_table(right):
             opened = open_table(right, cache=cache_of(self))
-            how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-            rows, table = joined_rows(self, opened, aligned=aligned, **how)
-            return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
+            how: Any = {"on": on, "fields": fields, "rename": rename, "aligned": aligned}
+            found = joined_rows(self, opened, **how)
+            return self._joined(*found, Add(0, {}, replace, of_table=True), missing)
         if on not in {None, "key", "__key__"}:
             raise ValueError(
                 f"on: datasets are joined by their keys, got {on!r}; to join by a field, give "
@@ -788,8 +781,8 @@ class Viewable(_Sequence):
         if not hasattr(right, "key_hashes"):
             raise TypeError(f"right must be a dataset, a view or a table; got {right!r:.80}")
         other: Any = right if fields is None else right.with_options(fields=fields)
-        matches = counterparts(self, other, aligned=aligned)
-        return self._joined(other, matches, Add(0, dict(rename or {}), replace), missing)
+        step = Add(0, dict(rename or {}), replace)
+        return self._joined(other, *counterparts(self, other, aligned=aligned), step, missing)
 
     def join_tables(
         self,
@@ -822,19 +815,21 @@ class Viewable(_Sequence):
         from wids.views.joining import cache_of
         from wids.views.tablefiles import open_tables, tables_beside
 
-        check_choice("missing", missing, ("error", "drop", "fill", "keep"))
         locations, is_relative = tables_beside(pattern, datasets_in(self, joined=False))
         options: Any = {"missing": missing, "cache": cache_of(self), "is_relative": is_relative}
         opened = open_tables(locations, warned=fields is None, **options)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
         return self.join(opened, replace=replace, **how)
 
-    def _joined(self, right: Any, matches: npt.NDArray[np.int64], step: Add, missing: str) -> View:
+    def _joined(
+        self, right: Any, matches: npt.NDArray[np.int64], said: Said, step: Add, missing: str
+    ) -> View:
         """Return the samples with the fields of their counterparts.
 
         Args:
             right: A dataset, a view or a table.
             matches: Index of the counterpart of each sample, -1 for none.
+            said: What is said of a sample without one.
             step: How the fields are merged.
             missing: What to do with samples without a counterpart.
         """
@@ -843,12 +838,14 @@ class Viewable(_Sequence):
         left: Any = self
         others = slots_of(right)
         lost = np.flatnonzero(matches < 0)
+        message = f"join: {len(lost)} of {len(self)} samples have no "
         if len(lost) and missing == "error":
             raise ValueError(
-                f"join: {len(lost)} of {len(self)} samples have no counterpart, the first has the "
-                f'key {self.key_at(int(lost[0]))!r}; missing="drop" leaves them out, "fill" gives '
-                "them None"
+                f'{message}{said(int(lost[0]))}; missing="drop" leaves them out, "fill" gives them '
+                "None"
             )
+        if step.of_table and len(lost) == len(self) and len(self) and len(right):
+            warn(f"{message}{said(int(lost[0]))}: check that on= names what is equal")
         if len(lost) and missing == "drop":
             left = self._chosen(Rows.mask(matches >= 0), "join")
             matches = matches[matches >= 0]
@@ -863,10 +860,8 @@ class Viewable(_Sequence):
             first = others if not len(right) else chosen(others, Rows.over(range(1)))
             step.absent = tuple(right.fields if step.of_table else first_names(first))
         check_fields(self, right, step)
-        facts = facts_of(left)
-        made = facts.made
-        if left is self:
-            made = (*made, f"join({right!r:.80})")
+        facts = left.facts
+        made = (*facts.made, f"join({right!r:.80})") if left is self else facts.made
         lineage = common_lineage([facts.lineage, getattr(right, "lineage", None)])
         plan = joined(slots_of(left), others, Rows.of(matches), step)
         return View(plan, facts._replace(made=made, lineage=lineage))
@@ -990,15 +985,20 @@ class Viewable(_Sequence):
         save_view(self, path)
 
     @property
+    def facts(self) -> Facts:
+        """What is known of the samples besides how they are read."""
+        return Facts()
+
+    @property
     def lineage(self) -> str | None:
         """Key of the splits by hash that the samples are a part of; None if there are none."""
-        return None
+        return self.facts.lineage
 
     def _chosen(self, rows: Rows, made: str, lineage: str | None = None) -> View:
         return self._made(chosen(slots_of(self), rows), made, lineage)
 
     def _made(self, plan: Slots, made: str, lineage: str | None = None) -> View:
-        facts = facts_of(self)
+        facts = self.facts
         known = facts._replace(made=(*facts.made, made), lineage=lineage or facts.lineage)
         return View(plan, known)
 
@@ -1043,9 +1043,9 @@ class ShardListDataset(ShardList, Viewable):
         return self._selected("index", chosen)
 
     @property
-    def lineage(self) -> str | None:
-        """Key of the splits that the samples are a part of, as the spec gives it."""
-        return lineage_in(self.header)
+    def facts(self) -> Facts:
+        """What is known of the samples: the lineage that the spec gives."""
+        return Facts(lineage=lineage_in(self.header))
 
     def _find(self, key: str) -> int | None:
         packed = self.packed_keys()
@@ -1141,11 +1141,6 @@ class View(Planned, Viewable):
         """Description of each step that made the view."""
         return self.facts.made
 
-    @property
-    def lineage(self) -> str | None:
-        """Key of the splits by hash that the samples are a part of; None if there are none."""
-        return self.facts.lineage
-
     def __repr__(self) -> str:
         base = leaves_of(self, joined=False)
         others = [leaf for leaf in leaves_of(self) if not any(leaf is each for each in base)]
@@ -1172,18 +1167,6 @@ def _name_of(function: Any) -> str:
 def _listed(leaves: list[Any]) -> str:
     more = f" and {len(leaves) - _MOST_SHOWN} more" if len(leaves) > _MOST_SHOWN else ""
     return ", ".join(map(repr, leaves[:_MOST_SHOWN])) + more
-
-
-def _shards_of(leaf: Any) -> Any:
-    """Return what two datasets of the same samples, read with other options, have in common."""
-    return leaf.shards if is_sharded(leaf) else leaf
-
-
-def facts_of(samples: Any) -> Facts:
-    """Return what is known of the samples of a view that is made of these."""
-    if isinstance(samples, View):
-        return samples.facts
-    return Facts(lineage=getattr(samples, "lineage", None))
 
 
 def concat(
@@ -1228,7 +1211,7 @@ def concat_plan(
             f'{message}; map() gives a part other numbers, and classes="any" of wids.concat '
             "and Mixture takes the parts as they are"
         )
-    known = [facts_of(part) for part in given]
+    known = [part.facts if isinstance(part, Viewable) else Facts() for part in given]
     facts = Facts(
         made=(f"concat({len(given)} parts)",),
         lineage=common_lineage(each.lineage for each in known),
@@ -1267,38 +1250,22 @@ def _slice_as_written(chosen: slice) -> str:
     return f"[{':'.join(parts if parts[2] else parts[:2])}]"
 
 
-def _keys_if_any(unwanted: Any) -> list[str] | None:
-    """Return the given keys, or the keys in a file; None if indexes were given."""
-    from wids.views.keytable import read_keys
-
-    # Columns of pyarrow and series of pandas, whose items are no texts of Python.
-    for method in ("to_pylist", "to_list"):
-        if hasattr(unwanted, method):
-            unwanted = getattr(unwanted, method)()
-    if isinstance(unwanted, str | os.PathLike):
-        path = Path(unwanted)
-        array = _read_npy("unwanted", path) if path.suffix == ".npy" else None
-        if array is not None and array.ndim == 1 and array.dtype.kind in "iub":
-            return None
-        return read_keys(unwanted)
-    items = unwanted[:1] if isinstance(unwanted, list | tuple | np.ndarray) else ()
-    if isinstance(unwanted, set | frozenset):
-        return read_keys(sorted(unwanted))
-    return read_keys(unwanted) if len(items) and isinstance(items[0], str) else None
+def _are_keys(given: Any) -> bool:
+    """Return whether texts, or the path of a file of keys, were given, and no indexes."""
+    if isinstance(given, str | os.PathLike | set | frozenset):
+        return True
+    first: Any = next(iter(given), None) if hasattr(given, "__len__") else None
+    return isinstance(first.as_py() if hasattr(first, "as_py") else first, str)  # of pyarrow
 
 
 def _chosen_rows(name: str, chosen: Any, total: int) -> Rows:
     """Return the indexes that the argument `name` chooses among `total` samples."""
-    if isinstance(chosen, Rows):
-        return chosen
     if isinstance(chosen, slice):
         return Rows.over(range(*chosen.indices(total)))
     if isinstance(chosen, range):
         ends = (chosen[0], chosen[-1]) if len(chosen) else ()
         if all(0 <= end < total for end in ends):
             return Rows.over(chosen)
-    if isinstance(chosen, str | os.PathLike):
-        chosen = _read_npy(name, Path(chosen))
     kinds = set(map(type, chosen)) if isinstance(chosen, list | tuple) else set()
     if bool in kinds and not kinds <= {bool, np.bool_}:
         raise TypeError(f"{name}: expected indexes or truth values, got both in {chosen!r:.80}")
@@ -1314,7 +1281,8 @@ def _chosen_rows(name: str, chosen: Any, total: int) -> Rows:
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(
             f"{name}: expected indexes of samples or a truth value for each, in one dimension, got "
-            f"{type(chosen).__name__} {chosen!r:.80}"
+            f"{type(chosen).__name__} {chosen!r:.80}; get(key) and select_keys(keys) take keys, "
+            "and numpy.load reads the indexes in a .npy file"
         )
     # Unsigned ones that int64 lacks would become negative.
     checked_positions(array[array >= total][:1], total)
@@ -1333,14 +1301,3 @@ def _refuse_foreign(name: str, values: Any) -> None:
             f"{name}: expected an array without masked values, got {values!r:.80}; replace them, "
             "as by filled(False) in a mask, or leave them out by compressed()"
         )
-
-
-def _read_npy(name: str, path: Path) -> npt.NDArray[Any]:
-    from wids.views.keytable import load_npy
-
-    if path.suffix != ".npy":
-        raise ValueError(
-            f"{name}: expected a number, indexes, truth values, or a .npy file of these, got "
-            f"the text {str(path)!r:.80}; get(key) returns the sample of a key"
-        )
-    return load_npy(path)
