@@ -17,7 +17,7 @@ from attacks.runner import BOUNDED, RIGHT, Attack, Family, Scene
 from attacks.specs import VALUES
 from wids.base.arrayfile import write_arrays
 from wids.views import opening
-from wids.views.rows import Rows, WrittenRows
+from wids.views.rows import Rows
 from wids.views.saved import ROWS_OF_A_VIEW, file_digest
 from wids.views.tables import stamp_of
 
@@ -39,9 +39,9 @@ def _tried(write: Callable[[Scene], bytes]) -> Attack:
     def attack(scene: Scene) -> Callable[[], str]:
         write_shard(scene.folder / "a.tar", ROWS)
         scene.write("t.csv", b"key,caption\n0,a\n1,b\n2,c\n3,d\n4,e\n")
-        written = WrittenRows()
-        written.add(Rows.of(np.array([4, 0, 2])))
-        write_arrays(scene.folder / "v.rows", {"is": ROWS_OF_A_VIEW}, written.arrays)
+        arrays: dict[str, np.ndarray] = {}
+        Rows.of(np.array([4, 0, 2])).add_to(arrays)
+        write_arrays(scene.folder / "v.rows", {"is": ROWS_OF_A_VIEW}, arrays)
         os.chdir(scene.folder)
         path = scene.write("v.json", write(scene))
 

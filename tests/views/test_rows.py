@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.errors import WidsError
-from wids.views.rows import Rows, WrittenRows
+from wids.views.rows import Rows
 
 # Lists that each form is the smallest for; what decides is how dense and how broken they are.
 SHAPES = {
@@ -96,12 +96,14 @@ def test_numbers_below_a_bound_are_counted(indexes: np.ndarray, wanted: list[int
 
 def write(held: Rows, path: Path) -> None:
     """Write a list to a file of its own."""
-    written = WrittenRows()
-    write_arrays(path, written.add(held), written.arrays)
+    arrays: dict[str, np.ndarray] = {}
+    about = held.add_to(arrays)
+    write_arrays(path, about, arrays)
 
 
 def read(path: Path) -> Rows:
-    return Rows.written(*read_arrays(path), str(path))
+    about, arrays = read_arrays(path)
+    return Rows.found_in(arrays, about, str(path))
 
 
 @pytest.mark.parametrize("kind", SHAPES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wids.errors import SpecError
-from wids.reading.shardlist import is_sharded
+from wids.reading.shardlist import ShardList, is_sharded
 from wids.specs.merging import class_names, classes_by_column, merged_classes
 from wids.views.plan import Add, Call, Slots, Source, slots_of
 
@@ -52,30 +52,28 @@ def stated_by_column(samples: Any) -> tuple[dict[str, list[Any]], bool]:
     return (dict(named[0]) if named and not differ else {}), differ
 
 
-def names_of_classes(slots: Slots, source: Source) -> Mapping[int, str]:
-    """Return the names of the classes of a source; if it has none, those of what is joined to it.
+def names_of_classes(
+    slots: Slots,
+    source: Source,
+    names_in: Callable[[Any], Mapping[Any, Any]] = lambda leaf: getattr(leaf, "class_names", {}),
+) -> Mapping[Any, Any]:
+    """Return the names of the classes of a source; if it has none, those on which a join agrees.
 
     Args:
         slots: The plan.
         source: What samples are rows of.
+        names_in: Function from a dataset or a table to its names.
     """
-    return _first_named(slots, source, lambda leaf: getattr(leaf, "class_names", {}))
-
-
-def _first_named(
-    slots: Slots, source: Source, names_in: Callable[[Any], Mapping[Any, Any]]
-) -> Mapping[Any, Any]:
-    """Return the names that the dataset of a source has, else those on which a join agrees."""
     names = names_in(source.leaf)
     for step in source.steps:
         if not names and isinstance(step, Add):
             under = slots[step.slot].sources
-            names = agreed(_first_named(slots, each, names_in) for each in under)[0]
+            names = agreed(names_of_classes(slots, each, names_in) for each in under)[0]
     return names
 
 
 def _named(
-    samples: Any, names_in: Callable[[Any], Mapping[Any, Any]]
+    samples: Any, names_in: Callable[[ShardList], Mapping[Any, Any]]
 ) -> Iterator[Mapping[Any, Any]]:
     """Yield the names that each source of samples has in its spec; a function may give others."""
     slots = slots_of(samples)
@@ -84,7 +82,7 @@ def _named(
         yield (
             {}
             if is_mapped
-            else _first_named(
+            else names_of_classes(
                 slots, source, lambda leaf: names_in(leaf) if is_sharded(leaf) else {}
             )
         )

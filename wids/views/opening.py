@@ -539,16 +539,15 @@ class _Opener:
         return dataset
 
     def _located(self, named: Any) -> str:
-        """Resolve a location in the document against its folder."""
+        """Resolve a location in the document against its folder.
+
+        Raises:
+            SpecError: It is a pipe or a device, or a local file that a server names.
+        """
         check_location(named, self.where, "location")
         location = join(folder_of(self.home), named)
-        self._check_location(location)
-        return location
-
-    def _check_location(self, location: str) -> None:
-        """Raise SpecError for a pipe or a device, and for a local file that a server names."""
         if not is_local(location):
-            return
+            return location
         if not (is_local(self.home) or self.options.get("allow_local")):
             raise SpecError(
                 f"{location!r:.200} is a file of this machine, which a document from a server may "
@@ -561,6 +560,7 @@ class _Opener:
                 f"{display_url(location):.200}: expected a file or a folder, found a pipe or a "
                 "device, which may have no end"
             )
+        return location
 
 
 def _lineage(node: dict[str, Any]) -> str | None:
@@ -605,31 +605,28 @@ def _step(said: dict[str, Any], later: range) -> Step:
     """
     if said.get("names") is not None:
         return Rename(checked_names(said["names"], "names"))
-    before, after = said.get("before"), said.get("after")
-    is_window = before is not None or after is not None
-    named = [*(before or ()), *(after or ())] if is_window else [said.get("join", -1)]
-    for slot in named:
+    step: Step
+    if said.get("before") is not None or said.get("after") is not None:
+        step = Surround(tuple(said.get("before") or ()), tuple(said.get("after") or ()))
+    else:
+        step = Add(
+            said.get("join", -1),
+            said.get("rename") or {},
+            bool(said.get("replace")),
+            None if said.get("none") is None else tuple(said["none"]),
+            bool(said.get("of_table")),
+        )
+    for slot in step.slots:
         if slot not in later:
-            raise SpecError(
-                "expected the number of a later slot to join, found "
-                f"{_shown(None if slot == -1 else slot)}"
-            )
-    if is_window:
-        return Surround(tuple(before or ()), tuple(after or ()))
-    none = said.get("none")
-    return Add(
-        named[0],
-        said.get("rename") or {},
-        bool(said.get("replace")),
-        None if none is None else tuple(none),
-        bool(said.get("of_table")),
-    )
+            found = _shown(None if slot == -1 else slot)
+            raise SpecError(f"expected the number of a later slot to join, found {found}")
+    return step
 
 
 def _rows_from(node: dict[str, Any], arrays: Mapping[str, Any]) -> Rows:
     """Return the rows of a slot, which a document holds or its file."""
     if "arrays" in node:
-        return Rows.written(node, arrays, "arrays")
+        return Rows.found_in(arrays, node, "arrays")
     form = next((each for each in ("range", "list", "starts") if each in node), "")
     numbers: Any = node.get(form)
     lengths: Any = node.get("lengths") if form == "starts" else []

@@ -28,7 +28,7 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Rows", "WrittenRows", "shared_path"]
+__all__ = ["Rows", "shared_path"]
 
 Integers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -46,24 +46,6 @@ _MOST_LISTED = (
 # Where lists are as small as this, the form that is read fastest is taken.
 _SMALL_NBYTES = 64 << 10
 _MOST_ROWS = 1 << 62
-
-
-class WrittenRows:
-    """Arrays of several lists, which are written to one file.
-
-    Attributes:
-        arrays: The arrays by name.
-    """
-
-    def __init__(self) -> None:
-        self.arrays: Arrays = {}
-
-    def add(self, rows: Rows) -> dict[str, Any]:
-        """Add the arrays of a list; return a description for JSON, which `Rows.written` takes."""
-        name = f"rows{len(self.arrays)}"
-        self.arrays |= {f"{name}.{each}": array for each, array in rows.arrays.items()}
-        about = {"kind": rows.kind, "count": rows.count, "ascending": rows.ascending}
-        return {**about, "arrays": name}
 
 
 class Rows:
@@ -321,15 +303,22 @@ class Rows:
             low = np.where(below, middle + 1, low)
         return low
 
+    def add_to(self, arrays: Arrays) -> dict[str, Any]:
+        """Add the arrays of the list to those of a file; return a description for JSON."""
+        name = f"rows{len(arrays)}"
+        arrays |= {f"{name}.{each}": array for each, array in self.arrays.items()}
+        about = {"kind": self.kind, "count": self.count, "ascending": self.ascending}
+        return {**about, "arrays": name}
+
     @classmethod
-    def written(
-        cls, about: Any, arrays: Mapping[str, Any], where: str, path: Path | None = None
+    def found_in(
+        cls, arrays: Mapping[str, Any], about: Any, where: str, path: Path | None = None
     ) -> Rows:
-        """Return a list that `WrittenRows` described; `check` looks at its numbers.
+        """Return a list that `add_to` described; `check` looks at its numbers.
 
         Args:
-            about: The description.
             arrays: All arrays of the file.
+            about: The description.
             where: Name of the file, for messages.
             path: The file; None if it holds other lists, too.
 
@@ -360,37 +349,29 @@ class Rows:
         Raises:
             ValueError: A number is out of range, or they are not what the list says of itself.
         """
-        if not self.count:
-            return
-        least, top, before, count, ascending = 0, 0, -1, 0, True
-        is_whole = self.kind != "bits" or np.array_equal(
-            self.arrays["ranks"], _ranks_of(self.arrays["words"].view(np.uint8))
-        )
-        if (runs := self.as_runs()) is not None:  # whose numbers may be more than fit into memory
-            starts, lengths = runs
-            inside = (starts >= -1) & ((starts < 0) | (starts <= total - lengths)) & (lengths > 0)
-            # Of a hostile list, the sum of all lengths may exceed 64 bits.
-            fits = inside.all() and bool((np.cumsum(lengths) > 0).all())
-            least, count = (int(starts.min()) if fits else -2), int(lengths.sum())
-            ascending = least >= 0 and bool((starts[1:] >= (starts + lengths)[:-1]).all())
-        elif self.kind == "range":
-            ends = (self.at(0), self.at(self.count - 1))
-            least, top, ascending = min(ends), max(ends), self._range().step > 0
-            count = len(self._range())
-        else:
-            for block in filter(len, self.blocks()):
-                least, top = min(least, int(block.min())), max(top, int(block.max()))
-                if top >= total or least < -gaps:  # as of billions that are all -1
-                    break
-                ascending = ascending and bool((np.diff(block, prepend=before) > 0).all())
-                before, count = int(block[-1]), count + len(block)
-        if (
-            least < -gaps
-            or top >= total
-            or count != self.count
-            or not is_whole
-            or (self.ascending and not ascending)
-        ):
+        fits, count, end = True, 0, 0
+        parts: Any = ((block, np.ones_like(block)) for block in self.blocks())
+        if self.kind == "range":  # whose numbers may be more than fit into memory, as of runs
+            numbers, parts = self._range(), ()
+            count, ends = len(numbers), [*numbers[:1], *numbers[-1:]]
+            fits = all(0 <= each < total for each in ends)
+            fits = fits and not (self.ascending and numbers.step < 0)
+        elif self.kind == "runs":
+            parts = [self.as_runs()]
+        elif self.kind == "bits":
+            ranks = _ranks_of(self.arrays["words"].view(np.uint8))
+            fits = np.array_equal(self.arrays["ranks"], ranks)
+        for starts, lengths in parts:
+            ends = starts + lengths
+            inside = (starts >= -gaps) & ((starts < 0) | (starts <= total - lengths))
+            inside &= (lengths > 0) & (np.cumsum(lengths) > 0)  # which may exceed 64 bits
+            if self.ascending:
+                inside &= starts >= np.append(end, ends[:-1])
+            fits = fits and bool(inside.all())
+            if not fits:
+                break
+            count, end = count + int(lengths.sum()), int(ends[-1])
+        if not fits or count != self.count:
             raise ValueError(
                 f"expected {self.count} row numbers from 0 to {total - 1}"
                 f"{', ascending' if self.ascending else ''}, found others"
@@ -405,11 +386,11 @@ class Rows:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.nbytes <= _MOST_PICKLED_NBYTES:
             return Rows, (self.kind, self.arrays, self.count, self.ascending)
-        written = WrittenRows()
-        about = written.add(self)
+        arrays: Arrays = {}
+        about = self.add_to(arrays)
         if self._path is None:  # other processes map the arrays, and this one, too
             self._path = shared_path(self, "wids-indexes-")
-            write_arrays(self._path, None, written.arrays)
+            write_arrays(self._path, None, arrays)
             self.arrays = _mapped(str(self._path), about).arrays
             self.at, self._many = _FORMS[self.kind](self.arrays)
         return _mapped, (str(self._path), about)
@@ -433,7 +414,7 @@ def _mapped(path: str, about: dict[str, Any]) -> Rows:
             "pickled view is for processes that run beside the one that made it: to keep a view, "
             "or to send it to another machine, call its save()"
         ) from error
-    return Rows.written(about, arrays, path, Path(path))
+    return Rows.found_in(arrays, about, path, Path(path))
 
 
 def _remove(path: Path, pid: int) -> None:

@@ -34,13 +34,13 @@ from wids.reading.shardlist import ShardList, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, Surround, pruned, slots_of
-from wids.views.rows import Rows, WrittenRows
 from wids.views.tables import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wids.specs.shardtable import ShardTable
+    from wids.views.rows import Rows
 
 __all__ = [
     "OWN_SHARDS",
@@ -91,9 +91,9 @@ def save_view(samples: Any, path: str | os.PathLike[str]) -> None:
     writer = _Writer(target)
     document = {**_named(samples, target.stem), **writer.plan(samples)}
     writer.check_stores()
-    if writer.written.arrays:
+    if writer.arrays:
         file = target.with_suffix(".rows")
-        write_arrays(file, {"is": ROWS_OF_A_VIEW}, writer.written.arrays)
+        write_arrays(file, {"is": ROWS_OF_A_VIEW}, writer.arrays)
         document["arrays"] = {"file": file.name, "digest": file_digest(file)}
     # Written last, so that the document never names a file that does not exist yet.
     write_output(target, f"{json.dumps(document, indent=2)}\n".encode())
@@ -129,12 +129,12 @@ class _Writer:
         target: Path of the document; None for a document without a file of rows.
 
     Attributes:
-        written: The rows that the file of the document holds.
+        arrays: The arrays of rows that the file of the document holds.
     """
 
     def __init__(self, target: Path | None) -> None:
         self._target = target
-        self.written = WrittenRows()
+        self.arrays: dict[str, Any] = {}
         self._leaves: dict[int, Any] = {}
         self._with_fields = False
 
@@ -262,7 +262,7 @@ class _Writer:
         if rows.kind == "range":
             return {"range": rows.arrays["bounds"].tolist()}
         if len(rows) > _MOST_INLINE and self._target is not None:
-            return self.written.add(rows)
+            return rows.add_to(self.arrays)
         if rows.kind == "runs" and (runs := rows.as_runs()) is not None:
             return {"starts": runs[0].tolist(), "lengths": runs[1].tolist()}
         return {"list": rows.array().tolist()}

@@ -70,33 +70,34 @@ class Column:
     """
 
     def __init__(self, values: Any) -> None:
+        chunks = [chunk for chunk in values.chunks if len(chunk)]
         self.values = values
-        self._pieces = [_Piece(chunk) for chunk in values.chunks if len(chunk)]
-        self._ends: list[int] = np.cumsum(
-            [len(piece.array) for piece in self._pieces], dtype=np.int64
-        ).tolist()
-        self._starts = [0, *self._ends][: len(self._pieces)]
-        kinds = {piece.kind for piece in self._pieces}
+        self._pieces = list(map(_values_of, chunks))
+        self._ends: list[int] = np.cumsum(list(map(len, chunks)), dtype=np.int64).tolist()
+        self._starts = [0, *self._ends]
+        self._readers = list(map(_reader, chunks, self._pieces))
+        kinds = set(map(_kind_of, self._pieces))
         self.kind: Kind = kinds.pop() if len(kinds) == 1 else "objects"
-        single = len(self._pieces) == 1
-        self.at: Callable[[int], Any] = self._pieces[0].at if single else self._in_piece
+        self.at: Callable[[int], Any] = self._readers[0] if len(chunks) == 1 else self._in_piece
 
     def _in_piece(self, row: int) -> Any:
         number = bisect_right(self._ends, row)
-        return self._pieces[number].at(row - self._starts[number])
+        return self._readers[number](row - self._starts[number])
 
     def __len__(self) -> int:
         return len(self.values)
 
     def take(self, rows: Integers) -> Values:
         """Return the values of some rows, none of which is null, in their order."""
+        if self.kind == "objects":
+            return pack([self.at(row) for row in rows.tolist()])
         if len(self._pieces) == 1:
-            return self._pieces[0].take(rows)
+            return take(self._pieces[0], rows)
         numbers = np.searchsorted(self._ends, rows, "right")
         order = np.argsort(numbers, kind="stable")
         present, cuts = np.unique(numbers[order], return_index=True)
         groups = zip(present.tolist(), np.split(order, cuts[1:]), strict=False)
-        found = [self._pieces[n].take(rows[group] - self._starts[n]) for n, group in groups]
+        found = [take(self._pieces[n], rows[group] - self._starts[n]) for n, group in groups]
         return take(join(found), np.argsort(order)) if found else []
 
     @cached_property
@@ -107,12 +108,17 @@ class Column:
 
     def hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of the `equal_text` of each value; that of a null is meaningless."""
-        blocks = [np.zeros(0, np.uint64)]
-        for piece in self._pieces:
-            count = len(piece.array)
-            starts = range(0, count, _HASHED_AT_ONCE)
-            blocks += [piece.hashes(each, min(each + _HASHED_AT_ONCE, count)) for each in starts]
-        return np.concatenate(blocks)
+        found = [np.zeros(0, np.uint64)]
+        for start in range(0, len(self), _HASHED_AT_ONCE):
+            stop = min(start + _HASHED_AT_ONCE, len(self))
+            if self.kind == "text":
+                part = _values_of(self.values.slice(start, stop - start).combine_chunks())
+                offsets = part.offsets.astype(np.int64)
+                data = part.values[offsets[0] : offsets[-1]].tobytes()
+                found.append(hash_packed(data, offsets - offsets[0]))
+            else:
+                found.append(hash_keys([equal_text(self.at(row)) for row in range(start, stop)]))
+        return np.concatenate(found)
 
     def arrow(self) -> Any:
         """Return the values as SQL takes them.
@@ -134,47 +140,33 @@ class Column:
         return compute.local_timestamp(found) if zoned else found
 
 
-class _Piece:
-    """Adjacent rows of a column.
+def _kind_of(values: Any) -> Kind:
+    if isinstance(values, np.ndarray):
+        return "numbers"
+    if isinstance(values, RaggedText):
+        return "text"
+    return "bytes" if isinstance(values, Ragged) else "objects"
+
+
+def _reader(array: Any, values: Any) -> Callable[[int], Any]:
+    """Return the function from a row of an array to its value; None for a null.
 
     Args:
         array: An array of pyarrow.
-
-    Attributes:
-        array: As given.
-        values: The same as numbers, texts or bytes, over the same memory; else as it is.
-        kind: What the values are.
-        at: Function from a row to its value; None for a null.
+        values: What `_values_of` returns of it.
     """
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        self.values: Any = _values_of(array)
-        self.kind: Kind = "objects"
-        self.at: Callable[[int], Any] = partial(_as_py, array)
-        values = self.values
-        if isinstance(values, np.ndarray):
-            self.kind = "numbers"
-            plain = values.ndim == 1 and values.dtype != np.float16  # which no memoryview reads
-            self.at = values.data.__getitem__ if plain else partial(_copied, values)
-        elif isinstance(values, RaggedText | Ragged):
-            self.kind = "text" if isinstance(values, RaggedText) else "bytes"
-            self.at = _slice_reader(values)
-        if array.null_count and self.kind != "objects":
-            is_null, get = array.is_null().to_numpy(zero_copy_only=False).data, self.at
-            self.at = lambda row: None if is_null[row] else get(row)
-
-    def take(self, rows: Integers) -> Values:
-        if self.kind == "objects":
-            return pack([self.at(row) for row in rows.tolist()])
-        return take(self.values, rows)
-
-    def hashes(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
-        if self.kind == "text":
-            offsets = self.values.offsets[start : stop + 1].astype(np.int64)
-            data = self.values.values[offsets[0] : offsets[-1]]
-            return hash_packed(data.tobytes(), offsets - offsets[0])
-        return hash_keys([equal_text(self.at(row)) for row in range(start, stop)])
+    get: Callable[[int], Any]
+    if isinstance(values, np.ndarray):
+        plain = values.ndim == 1 and values.dtype != np.float16  # which no memoryview reads
+        get = values.data.__getitem__ if plain else partial(_copied, values)
+    elif isinstance(values, RaggedText | Ragged):
+        get = _slicer(values)
+    else:
+        get = partial(_as_py, array)
+    if not array.null_count or _kind_of(values) == "objects":
+        return get
+    is_null = array.is_null().to_numpy(zero_copy_only=False).data
+    return lambda row: None if is_null[row] else get(row)
 
 
 def _is_tensor(kind: Any) -> bool:
@@ -197,7 +189,7 @@ def _as_py(array: Any, row: int) -> Any:
         ) from error
 
 
-def _slice_reader(values: RaggedText | Ragged) -> Callable[[int], Any]:
+def _slicer(values: RaggedText | Ragged) -> Callable[[int], Any]:
     starts, data = values.offsets.data, values.values.data
     if isinstance(values, RaggedText):
         return lambda row: str(data[starts[row] : starts[row + 1]], "utf-8", "surrogatepass")
