@@ -305,7 +305,7 @@ def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"range": [0, 9, 0]}}]}, "a range"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"range": [0, 3001, 1]}}]}, "0 to 2999"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"list": [-1]}}]}, "0 to 2999"),
-        ({"slots": [{"sources": [{"dataset": 0}], "rows": {"list": [0.5]}}]}, "a list"),
+        ({"slots": [{"sources": [{"dataset": 0}], "rows": {"list": [0.5]}}]}, "a whole number"),
         ({"slots": [{"sources": [{"dataset": 0}], "rows": {"starts": [5]}}]}, "runs"),
         (
             {"slots": [{"sources": [{"dataset": 0}], "rows": {"starts": [5], "lengths": [0]}}]},

@@ -77,23 +77,27 @@ _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is pa
 class _Object(dict[str, Any]):
     """Keys that an object of a document may have, and what each holds.
 
-    That is a type; [kind], a list of such items; {str: kind}, an object of such values; `object`
-    for what is checked where it is used.
+    That is a type; a range, for whole numbers in it; [kind], a list of such items; {str: kind}, an
+    object of such values; `object` for what is checked where it is used.
     """
 
 
-_SAID = {"wids_version": object, "name": str, "nsamples": int, "made": [str]}
+_COUNT, _NUMBER = range(MOST_SAMPLES), range(1 - MOST_SAMPLES, MOST_SAMPLES)
+_SAID = {"wids_version": object, "name": str, "nsamples": _COUNT, "made": [str]}
 _SAID |= {"lineage": object, "classes": str}
 _LEAF = _Object(dict.fromkeys(["spec", "versions", "table", *USUAL_RULES], object))
-_LEAF |= {"shardlist": list, "nsamples": int, "nbytes": int, "digest": str, "options": dict}
+_LEAF |= {"shardlist": list, "nsamples": _COUNT, "nbytes": _COUNT, "digest": str, "options": dict}
 _LEAF |= {"fields": object, "contents": dict, "key": str}
-_STEP = _Object({"names": {str: [str]}, "before": [int], "after": [int], "join": int})
+_STEP = _Object({"names": {str: [str]}, "before": [_COUNT], "after": [_COUNT], "join": _COUNT})
 _STEP |= {"none": [str], "rename": {str: str}}
 _STEP |= dict.fromkeys(["replace", "of_table"], bool)
-_SOURCE = _Object({"dataset": int, "name": str, "steps": [_STEP]})
-_SLOT = _Object({"sources": [_SOURCE], "rows": dict})
+_SOURCE = _Object({"dataset": _COUNT, "name": str, "steps": [_STEP]})
+_ROWS = _Object({key: [_NUMBER] for key in ["range", "list", "starts", "lengths"]})
+_ROWS |= {"kind": str, "count": _COUNT, "ascending": bool, "arrays": str}
+_SLOT = _Object({"sources": [_SOURCE], "rows": _ROWS})
 _PLAN = _Object(_SAID | {"datasets": [_LEAF], "slots": [_SLOT], "arrays": dict})
-_KINDS = {int: "a count", str: "a text", bool: "true or false", list: "a list", dict: "an object"}
+_KINDS: dict[Any, str] = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
+_KINDS |= {_COUNT: "a count", _NUMBER: "a whole number"}
 
 
 def _named(kind: Any) -> str:
@@ -122,8 +126,8 @@ def _check(value: Any, kind: Any, where: str) -> None:
         for each in value if isinstance(value, list) else value.values():
             _check(each, kind[0] if isinstance(kind, list) else kind[str], where)
     elif not (
-        type(value) is int and 0 <= value < MOST_SAMPLES
-        if kind is int
+        type(value) is int and value in kind
+        if isinstance(kind, range)
         else isinstance(kind, type) and isinstance(value, kind)
     ):
         raise SpecError(f"{where}: expected {_named(kind)}, found {_shown(value)}")
@@ -627,23 +631,14 @@ def _rows_from(node: dict[str, Any], arrays: Mapping[str, Any]) -> Rows:
     """Return the rows of a slot, which a document holds or its file."""
     if "arrays" in node:
         return Rows.found_in(arrays, node, "arrays")
-    form = next((each for each in ("range", "list", "starts") if each in node), "")
-    numbers: Any = node.get(form)
-    lengths: Any = node.get("lengths") if form == "starts" else []
-    whole = all(
-        isinstance(each, list)
-        and all(type(number) is int and abs(number) < MOST_SAMPLES for number in each)
-        for each in (numbers, lengths)
-    )
-    if (
-        not whole
-        or (form == "range" and (len(numbers) != 3 or numbers[2] == 0))
-        or (form == "starts" and (len(numbers) != len(lengths) or min(lengths, default=1) < 1))
-    ):
-        raise ValueError(f"expected a range, a list, runs or arrays, found {_shown(node)}")
-    if form == "starts":
-        return Rows.of_runs(numbers, lengths)
-    return Rows.over(range(*numbers)) if form == "range" else Rows.of(np.array(numbers, np.int64))
+    bounds, numbers, starts, lengths = map(node.get, ("range", "list", "starts", "lengths"))
+    if numbers is not None:
+        return Rows.of(np.array(numbers, np.int64))
+    if bounds is not None and len(bounds) == 3 and bounds[2]:
+        return Rows.over(range(*bounds))
+    if starts and lengths and len(starts) == len(lengths) and min(lengths) > 0:
+        return Rows.of_runs(starts, lengths)
+    raise ValueError(f"expected a range, a list, runs or arrays, found {_shown(node)}")
 
 
 def _check_work(slots: Sequence[Slot]) -> None:
