@@ -274,12 +274,11 @@ def _givers(slots: Slots, source: Source, name: str) -> Iterator[tuple[Add | Non
     """
     names: Sequence[str] = (name,)
     for step in reversed(source.steps):
-        if isinstance(step, Rename):
-            names = [old for each in names for old in step.originals(each)]
-        elif isinstance(step, Add):
+        if isinstance(step, Add):
             for own in filter(None, map(step.original, names)):
                 if _may_have(slots, slots[step.slot].sources, own):
                     yield step, own
+        names = [old for each in names for old in step.originals(each)]
     leaf = source.leaf
     held = leaf.pipeline.fields if is_sharded(leaf) else getattr(leaf, "fields", None)
     for each in names:

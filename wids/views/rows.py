@@ -103,13 +103,9 @@ class Rows:
         nbytes = max(_bits_nbytes(len(flags)), _SMALL_NBYTES)
         if nbytes < 2 * count and nbytes < 8 * int(np.count_nonzero(flags[1:] != flags[:-1])):
             return cls("bits", _bits_of(flags), count, ascending=True)
-        found: npt.NDArray[Any] = np.empty(count, _narrow(len(flags)))
-        done = 0
-        for start in range(0, len(flags), _AT_ONCE):
-            (part,) = np.nonzero(flags[start : start + _AT_ONCE])
-            found[done : done + len(part)] = part + start
-            done += len(part)
-        return cls.of(found)
+        starts = range(0, len(flags), _AT_ONCE)
+        blocks = (np.flatnonzero(flags[each : each + _AT_ONCE]) + each for each in starts)
+        return cls._of_blocks(blocks, count, len(flags))
 
     @classmethod
     def of(cls, numbers: npt.NDArray[np.integer[Any]]) -> Rows:
