@@ -180,6 +180,18 @@ def test_runs_without_a_row_are_of_any_length() -> None:
         Rows("runs", arrays, 3, ascending=False).check(5, gaps=True)
 
 
+@pytest.mark.parametrize("numbers", [range(5, 4, -1), range(4, 4, -1), range(9, 0, -4), range(0)])
+def test_ranges_are_checked_by_their_ends(numbers: range) -> None:
+    """Those of one number or none ascend, whatever their step; they have as many as they say."""
+    held = Rows.over(numbers)
+    held.check(10)
+    with pytest.raises(ValueError, match="found others"):
+        Rows("range", held.arrays, len(held) + 1, held.ascending).check(10)
+    if numbers:
+        with pytest.raises(ValueError, match="found others"):
+            Rows.over(numbers).check(max(numbers))
+
+
 def test_a_small_list_travels_in_the_pickle() -> None:
     """It needs no file, and copies share it."""
     held = Rows.of(np.array([5, 2, 9]))

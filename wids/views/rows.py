@@ -351,13 +351,13 @@ class Rows:
             numbers, parts = self._range(), ()
             count, ends = len(numbers), [*numbers[:1], *numbers[-1:]]
             fits = all(0 <= each < total for each in ends)
-            fits = fits and not (self.ascending and numbers.step < 0)
+            fits = fits and not (self.ascending and numbers.step < 0 and count > 1)
         elif self.kind == "runs":
             parts = [self.as_runs()]
         elif self.kind == "bits":
             ranks = _ranks_of(self.arrays["words"].view(np.uint8))
             fits = np.array_equal(self.arrays["ranks"], ranks)
-        for starts, lengths in parts:
+        for starts, lengths in parts if self.count else ():
             ends = starts + lengths
             inside = (starts >= -gaps) & ((starts < 0) | (starts <= total - lengths))
             inside &= (lengths > 0) & (np.cumsum(lengths) > 0)  # which may exceed 64 bits
