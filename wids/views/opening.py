@@ -393,14 +393,12 @@ class _Opener:
                 )
         if not plan:
             raise SpecError("slots: expected at least one, found none: save() writes views")
-        are_tables = ["table" in each for each in entries]
-        leaves: list[Any] = [
-            None if is_table else self._dataset(each)
-            for each, is_table in zip(entries, are_tables, strict=True)
+        leaves = [None if "table" in each else self._dataset(each) for each in entries]
+        first = next((leaf for leaf in leaves if leaf is not None), None)
+        leaves = [
+            self._table(each, first) if "table" in each else leaf
+            for each, leaf in zip(entries, leaves, strict=True)
         ]
-        for number, each in enumerate(entries):
-            if are_tables[number]:
-                leaves[number] = self._table(each, leaves)
         arrays = self._arrays(node.get("arrays"))
         slots: list[Slot] = []
         steps: dict[str, Step] = {}
@@ -446,8 +444,13 @@ class _Opener:
             raise SpecError(f"arrays: {error}") from error
         return arrays
 
-    def _table(self, node: dict[str, Any], leaves: list[Any]) -> TableRows:
-        """Open a joined table, after checking that it has not changed."""
+    def _table(self, node: dict[str, Any], first: Any) -> TableRows:
+        """Open a joined table, after checking that it has not changed.
+
+        Args:
+            node: Its description.
+            first: The first dataset, as which it is cached and decoded; None if there is none.
+        """
         from wids.views.joining import used_columns
         from wids.views.tablefiles import open_table
         from wids.views.tables import FileStamp, TableRows
@@ -462,15 +465,13 @@ class _Opener:
         stamp = FileStamp(node["nbytes"], node["digest"])
         named = node["table"]
         located = [self._located(each) for each in (named if isinstance(named, list) else [named])]
-        first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
-        cache = None if first is None else first.cache
+        cache, pipeline = (None, None) if first is None else (first.cache, first.pipeline)
         try:
             source = located if isinstance(named, list) else located[0]
             table = open_table(source, cache=cache, stamp=stamp)
             table = table.only(used_columns(table, fields, node.get("key")))
         except OSError as error:
             raise SpecError(str(error)) from error
-        pipeline = None if first is None else first.pipeline
         return TableRows(table, fields, node.get("key"), pipeline)
 
     def _dataset(self, node: dict[str, Any]) -> Any:
