@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.browsing import Browsing, Command, Serve, browsing
+from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard, write_shards
 from helpers.specimens import npy
 from helpers.waiting import result_of
@@ -242,6 +244,30 @@ def test_vectors_of_a_local_shard_are_read_together(tmp_path: Path, kind: str) -
     told = fields.told()
     counted = {"no vector": 3, "of another width": 1}
     assert (told["num_wanted"], told["left_out"]) == (600, counted)
+
+
+def test_vectors_of_a_remote_shard_are_read_in_few_requests(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """The vectors of a shard on a server are those of its file, and are fetched by blocks."""
+    chance = np.random.default_rng(0)
+    samples = [
+        {"__key__": f"{n:03d}", ".jpg": bytes(900), ".npy": npy(chance.normal(size=4))}
+        for n in range(300)
+    ]
+    samples[7].pop(".npy")
+    path = write_shard(tmp_path / "a.tar", samples)
+    row = {"url": serve_shard(shard_server, path), "nsamples": 300}
+    found = []
+    for shard in (str(path), row):
+        with wids.ShardListDataset(
+            [shard], remote="range", cache_dir=tmp_path / "cache"
+        ) as dataset:
+            found.append(result_of(VectorReader(FieldReader(dataset), ".npy").read()))
+    assert found[0][0].tolist() == found[1][0].tolist() == [n for n in range(300) if n != 7]
+    assert (found[0][1] == found[1][1]).all()
+    asked = [request for request in shard_server.requests if request.path == "/a.tar"]
+    assert 0 < len(asked) < 20
 
 
 def test_vectors_of_a_field_with_a_new_name_are_read(tmp_path: Path) -> None:
