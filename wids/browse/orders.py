@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wids.browse.neighbours import Singled
     from wids.browse.scans import Scans
 
-__all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "conditions_of", "parse_indexes"]
+__all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "parse_indexes"]
 
 ORDERS = ("stored", "shuffled", "shards", "chunks")
 
@@ -236,16 +236,16 @@ def parse_indexes(name: str, text: str, total: int) -> Integers:
     return np.flatnonzero(mask)
 
 
-def conditions_of(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the conditions of a request: those written, and the values picked of columns.
+def _question_of(query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a request asks of the catalogue: conditions, values of columns, and an order.
 
-    >>> conditions_of({"where": "txt is null", "cls": "cat,dog", "at": "60"})
+    >>> _question_of({"where": "txt is null", "cls": "cat,dog", "at": "60"})
     {'where': 'txt is null', 'picks': [('cls', 'cat,dog')]}
     """
-    texts = {name: query.get(name, "").strip() for name in ("where", "q", "missing", "broken")}
-    if len(texts["q"]) > _MOST_KEY:
-        raise ValueError(f"q: expected a part of a key, got {len(texts['q'])} characters")
-    found: dict[str, Any] = {name: text for name, text in texts.items() if text}
+    names = ("where", "q", "missing", "broken", "sort")
+    found: dict[str, Any] = {name: text for name in names if (text := query.get(name, "").strip())}
+    if len(found.get("q", "")) > _MOST_KEY:
+        raise ValueError(f"q: expected a part of a key, got {len(found['q'])} characters")
     picks = [(name, text) for name, text in query.items() if name not in PARAMETERS and text]
     return {**found, **({"picks": picks} if picks else {})}
 
@@ -304,14 +304,11 @@ class Grid:
         if query.get("inside"):
             chosen = _both(chosen, inside(self._scans, query["inside"]))
         order = self._ordered(wanted, chosen, shards)
-        asked = conditions_of(query)
-        sort = query.get("sort", "").strip()
-        if not asked and not sort:
+        asked = _question_of(query)
+        if not asked:
             return Shown(order, None, singled)
-        if sort:
-            asked["sort"] = sort
-        texts = [query.get("where", ""), sort, *(name for name, _ in asked.get("picks", ()))]
-        rows = self.asked_of(order, *texts)
+        sort, picked = asked.get("sort", ""), [name for name, _ in asked.get("picks", ())]
+        rows = self.asked_of(order, asked.get("where", ""), sort, *picked)
         told, found = self._catalogue.ask("found", rows, **asked)
         # Rows are found in their order; of all samples, the order is still to be made.
         order = (wanted if rows is None and not sort else OrderQuery()).within(found)
