@@ -62,7 +62,7 @@ test: install
 
 # Each loop of kills runs LONG times as long, and hypothesis makes 300 new examples a property.
 LONG ?= 4
-test-all: install
+test-all: install $(VENV)/docs-ready
 	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 WIDS_NEEDS_CHROMIUM=1 WIDS_LONG_TESTS=$(LONG) \
 		$(BIN)/pytest -n $(JOBS) --dist worksteal -q -m ''
 	env -u PYTHONPATH $(BIN)/pytest -n $(JOBS) -q --pyargs wids --doctest-modules \

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.serving import serve_shard
 from helpers.shards import write_shard
+from helpers.spawned import Asking
 
 import wids
 from wids.catalogue import files
@@ -298,19 +299,6 @@ def test_a_fork_waits_for_what_other_threads_do_with_duckdb():
     assert os.waitpid(pid, 0)[1] == 0
     for thread in threads:
         thread.join()
-
-
-class Asking:
-    """A map-style dataset whose items are answers, for a DataLoader."""
-
-    def __init__(self, samples):
-        self.samples = samples
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return count(self.samples, f"json.n > {index}")
 
 
 @pytest.mark.slow
