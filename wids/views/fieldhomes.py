@@ -177,7 +177,7 @@ def _of_sides(part: _Part, step: Add, name: str, own: str) -> Values:
 
 def _first_of(part: _Part, names: Sequence[str]) -> Values:
     """Return the first of several fields that each sample has."""
-    reading = part.reading
+    reading, rows, indexes = part.reading, part.rows.tolist(), part.indexes.tolist()
 
     def read(name: str | None, places: Integers) -> Values:
         if name is None:
@@ -189,7 +189,7 @@ def _first_of(part: _Part, names: Sequence[str]) -> Values:
             raise
 
     def first(place: int) -> str | None:
-        at = int(part.rows[place]), int(part.indexes[place])
+        at = rows[place], indexes[place]
         fields = fields_after(part.slots, part.source, *at, windows=reading.windows)
         there = [name for name in names if name in fields]
         # A join may give it as None, which are no bytes; the last one says what is missing.
