@@ -28,8 +28,9 @@ NUM_STEPS = 160  # most points of the curve of an array with one axis
 MIN_CURVE = 16  # least number of values shown as a curve; fewer are shown as numbers
 FIRST_VALUES = 8
 
-_SETTINGS = DecoderSettings(
-    "raw", allow_pickle=False, media=False, copy=False, max_nbytes=MAX_NBYTES
+# Made once, as a map reads tens of thousands of small arrays.
+_DECODERS = builtin_decoders(
+    DecoderSettings("raw", allow_pickle=False, media=False, copy=False, max_nbytes=MAX_NBYTES)
 )
 NamedArray = tuple[str, np.ndarray]
 
@@ -50,7 +51,7 @@ def named_arrays(suffix: str, data: bytes | memoryview) -> list[NamedArray]:
     """
     if suffix in {".ten", ".tb"}:  # the decoder drops the names in the file
         return decode_tenbin_named(data)
-    found = builtin_decoders(_SETTINGS)[suffix](data)
+    found = _DECODERS[suffix](data)
     named = found if isinstance(found, Mapping) else {"": found}
     return [(name, _as_numpy(array)) for name, array in named.items()]
 
