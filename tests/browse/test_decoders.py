@@ -4,6 +4,7 @@ import io
 import math
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -121,6 +122,24 @@ def test_a_broken_picture_is_an_error_and_the_next_is_drawn(decoders: Decoders) 
     before = _children()
     assert drawn(decoders, ".png", SMALL).result.result().width == 8
     assert _children() == before
+
+
+def test_decoders_work_again_once_processes_can_be_started(
+    make: Callable[..., Decoders], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a machine starts no process, each job has an error, and later ones are done."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    decoders = make()
+    decoders._quick[0].end()
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse)
+        for _ in range(3):
+            with pytest.raises(BlockingIOError):
+                drawn(decoders, ".png", SMALL).result.result(PATIENCE_SECONDS)
+    assert drawn(decoders, ".png", SMALL).result.result(PATIENCE_SECONDS).width == 8
 
 
 def test_a_slow_picture_holds_up_no_other(make: Callable[..., Decoders]) -> None:

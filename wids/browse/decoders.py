@@ -221,8 +221,9 @@ class Decoders:
                 try:
                     found, drawn = _answer(process, job, data, self.limits.soon_seconds)
                 finally:
-                    with suppress(RuntimeError):  # the server ends
-                        process.start()  # where it was ended
+                    # Where it was ended; the next job tells why there is none.
+                    with suppress(RuntimeError, OSError):
+                        process.start()
                     self._idle.put(process)
                 if not found.get("error"):
                     job.finish(found, drawn)

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ class WorkerProcess:
             command, environment = fresh_python(
                 "-m", self._module, str(theirs.fileno()), *self._arguments
             )
-            with theirs:
+            with theirs, ExitStack() as unless_started:
+                unless_started.callback(ours.close)
                 self._process = subprocess.Popen(  # noqa: S603 (our own interpreter)
                     command,
                     env={**environment, **self._environment},
@@ -157,6 +158,7 @@ class WorkerProcess:
                     pass_fds=[theirs.fileno()],
                     cwd=os.sep,
                 )
+                unless_started.pop_all()
             self._connection, self._is_ready = ours, False
             return True
 
