@@ -122,16 +122,16 @@ def compare(indexes: Integers, vectors: np.ndarray) -> Generator[None, None, Com
         )
     some: np.ndarray = np.abs(vectors).max(axis=1, initial=0) > 0
     num_zeros = len(some) - int(some.sum())
-    indexes, rows = indexes[some], vectors[some]
-    total = len(rows)
+    indexes, vectors = indexes[some], vectors[some]  # so that one copy of them is in memory
+    total = len(vectors)
     if total < 2:
         return Compared(indexes[:0], np.empty((0, 1), np.int64), np.empty((0, 1)), num_zeros)
     # By their greatest number first, since squares of huge and tiny numbers are beyond floats.
-    rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-45))
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-30))
+    vectors /= np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.float32(1e-45))
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-30))
     found = []
     for start, stop in pairwise(total * each // _STEPS for each in range(_STEPS + 1)):
-        found.append(nearest_few(rows, start, stop, min(_NEIGHBOURS, total - 1)))
+        found.append(nearest_few(vectors, start, stop, min(_NEIGHBOURS, total - 1)))
         yield
     numbers, likeness = map(np.concatenate, zip(*found, strict=True))
     # Rounded, as products are not exact: what is equal shall be 1.
