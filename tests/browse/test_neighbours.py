@@ -106,7 +106,7 @@ def test_they_go_together_with_filters_marks_facets_and_selections(served: Brows
     assert counted["shown"] == 5
     document = served.selection(near=near)
     assert document["nsamples"] == 5
-    assert document["made"] == [f"near({near})"]
+    assert document["made"] == [f"near({near!r})"]
     first = indexes(asked(served, near=near))[0]
     assert served.ask("sample", p=0, near=near)["index"] == first
     found = served.ask_until_finished("map", near=near)
