@@ -743,13 +743,13 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
     go_on = threading.Event()
     with browsing(rows, patience=FetchPolicy(attempts=1)) as server:
         kind = type(server.handlers.reader.dataset)  # datasets are pickled for other processes
-        locate = kind.locate_sample
+        locate = kind.locate
 
         def slowly(dataset: Any, index: int) -> Any:
             assert index < 50 or go_on.wait(60)
             return locate(dataset, index)
 
-        monkeypatch.setattr(kind, "locate_sample", slowly)
+        monkeypatch.setattr(kind, "locate", slowly)
         try:
             page.goto(server.url)
             page.get_by_text("A remote shard without a sidecar").wait_for()
