@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.shards import MakeShard
+from helpers.specimens import npy
 from helpers.waiting import when_finished
 
 import wids
@@ -67,6 +68,24 @@ def finished(handlers: ApiHandlers, text: str) -> list[str]:
     """Return the keys that a filter finds."""
     found = when_finished(lambda: handlers.page({"where": text}))
     return [tile["key"] for tile in found["tiles"]]
+
+
+def test_points_of_samples_that_a_join_leaves_out_have_no_colour(make_shard: MakeShard) -> None:
+    """A map of a join of some samples colours these by their own values, and no others."""
+    samples = [
+        {"__key__": key, ".cls": str(n), ".npy": npy(np.eye(COUNT)[n])}
+        for n, key in enumerate(KEYS)
+    ]
+    path = make_shard("left.tar", samples)
+    kept = [2, 3, 7, 9]
+    Path("t.csv").write_text("key,score\n" + "".join(f"{KEYS[n]},{n}.5\n" for n in kept))
+    joined = wids.ShardListDataset([str(path)]).join("t.csv", missing="drop")
+    with handlers_of(joined) as handlers:
+        found = answered(handlers.map, {"field": ".npy", "colour": "score"})
+    wanted = [n + 0.5 if n in kept else None for n in range(COUNT)]
+    assert found["indexes"] == list(range(COUNT))
+    assert found["colours"]["values"] == wanted
+    assert found["chosen"] == [int(n in kept) for n in range(COUNT)]
 
 
 def test_columns_of_a_table_may_have_any_name(make_shard: MakeShard) -> None:

@@ -133,8 +133,10 @@ class JoinedFields:
             )
 
     def at(self, indexes: Integers) -> Integers:
-        """Return the positions in the join of the samples with some left indexes, all present."""
-        found: Integers = self._order[np.searchsorted(self._sorted, indexes)]
+        """Return the positions in the join of the samples with some left indexes; -1 for none."""
+        places = np.searchsorted(self._sorted, indexes)
+        is_there = np.append(self._sorted, -1)[places] == indexes
+        found: Integers = np.append(self._order, -1)[np.where(is_there, places, -1)]
         return found
 
     def fields(self, where: SampleLocation, dataset: ShardList) -> list[StoredField] | None:
