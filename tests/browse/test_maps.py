@@ -1,6 +1,7 @@
 """The map of a field of vectors: its projection, what is left out, and what an outline holds."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
 
 import wids
-from wids.browse.fieldreader import FieldReader, LocatedSample
+from wids.browse.fieldreader import FieldReader, JoinedFields, LocatedSample
+from wids.browse.looks import find_looks
 from wids.browse.maps import inside_polygon, principal_plane
 from wids.browse.vectors import VectorReader
 from wids.reading.shardlist import ShardList
@@ -264,10 +266,45 @@ def test_vectors_of_a_remote_shard_are_read_in_few_requests(
             [shard], remote="range", cache_dir=tmp_path / "cache"
         ) as dataset:
             found.append(result_of(VectorReader(FieldReader(dataset), ".npy").read()))
-    assert found[0][0].tolist() == found[1][0].tolist() == [n for n in range(300) if n != 7]
-    assert (found[0][1] == found[1][1]).all()
+            joined = JoinedFields(dataset.rename({".vec.npy": ".npy"}), None)
+            reader = FieldReader(dataset, joined=joined)
+            found.append(result_of(VectorReader(reader, ".vec.npy").read()))
+    for indexes, vectors in found:
+        assert indexes.tolist() == [n for n in range(300) if n != 7]
+        assert (vectors == found[0][1]).all()
     asked = [request for request in shard_server.requests if request.path == "/a.tar"]
-    assert 0 < len(asked) < 20
+    assert 0 < len(asked) < 30
+
+
+def test_vectors_in_a_joined_shard_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    """A damaged shard of a join takes the points of its samples from a map, and no others."""
+    left = [{"__key__": f"{n}", ".txt": "a"} for n in range(9)]
+    right = [{"__key__": f"{n}", ".npy": npy(np.eye(9)[n])} for n in range(9)]
+    shard = write_shard(tmp_path / "left.tar", left)
+    halves = [write_shard(tmp_path / f"{n}.tar", right[n : n + 5]) for n in (0, 5)]
+    with (
+        wids.ShardListDataset([str(shard)]) as dataset,
+        wids.ShardListDataset([str(each) for each in halves]) as vectors,
+    ):
+        samples = pickle.loads(pickle.dumps(dataset.join(vectors)))  # of which none is open
+        halves[1].unlink()
+        reader = FieldReader(dataset, joined=JoinedFields(samples, None))
+        found = VectorReader(reader, ".npy")
+        assert result_of(found.read())[0].tolist() == [0, 1, 2, 3, 4]
+        assert found.told()["left_out"] == {"no vector": 4}
+
+
+def test_a_joined_column_that_is_an_array_by_its_name_has_a_map(tmp_path: Path) -> None:
+    """Lists in a column `emb.npy` of a joined table are arrays of samples, and so vectors."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": f"{n}", ".txt": "a"} for n in range(9)])
+    table = pa.table({"key": [f"{n}" for n in range(9)], "emb.npy": np.eye(9).tolist()})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with wids.ShardListDataset([str(shard)]) as dataset:
+        samples = dataset.join(str(tmp_path / "t.parquet"))
+        reader = FieldReader(dataset, joined=JoinedFields(samples, None))
+        assert find_looks(reader).vectors == (".emb.npy",)
+        indexes, vectors = result_of(VectorReader(reader, ".emb.npy").read())
+        assert (indexes.tolist(), vectors.tolist()) == (list(range(9)), np.eye(9).tolist())
 
 
 def test_vectors_of_a_field_with_a_new_name_are_read(tmp_path: Path) -> None:

@@ -351,17 +351,29 @@ class FieldReader:
             most_nbytes: Bytes of the largest field that is read.
 
         Returns:
-            The bytes; None for a sample without the field, or with a larger one.
+            The bytes; None for a sample without the field, or with a larger one, or whose field
+            lies in the shard of a join that cannot be read.
 
         Raises:
-            WidsError: They cannot be read.
+            WidsError: The shard cannot be read.
         """
         shard, where = self._opened(self.first_index(shard_index))
         found: list[Data | None] = [None] * len(indexes)
         if self.joined is not None and may_give(slots_of(self.samples), extension):
-            for place, located in enumerate(map(self.locate, indexes.tolist())):
-                for number, field in enumerate(located.fields):
-                    if field.extension == extension and field.nbytes <= most_nbytes:
+            there: dict[int, LocatedSample] = {}
+            # Each may lie in a shard of its own, whose errors concern no other.
+            for place, index in enumerate(indexes.tolist()):
+                with suppress(WidsError, OSError):
+                    there[place] = self.locate(index)
+
+            def numbers(located: LocatedSample) -> list[int]:
+                its = enumerate(located.fields)
+                return [n for n, f in its if f.extension == extension and f.nbytes <= most_nbytes]
+
+            self.fetch_ahead(there.values(), numbers)
+            for place, located in there.items():
+                with suppress(WidsError, OSError):
+                    for number in numbers(located):
                         found[place] = self.read(located, number)
             return found
         rows = indexes - self.first_index(shard_index)

@@ -41,8 +41,8 @@ _ROWS_A_REQUEST = 256
 
 
 def is_document(field: StoredField) -> bool:
-    """Return whether a field is JSON, as values of joined tables are read, too."""
-    of_table = isinstance(field.home, TableRows)
+    """Return whether a field is JSON, as values of joined tables but arrays are read, too."""
+    of_table = isinstance(field.home, TableRows) and not is_array(field.extension)
     return of_table or (field_kind(field.extension) == "json" and not wrapper_of(field.extension))
 
 
