@@ -151,6 +151,19 @@ def test_remote_keys_need_the_sidecars_alone(dataset: Any, shard_server: Any) ->
     assert keys(remote.select_keys(["key25"])) == ["key25"]
 
 
+def test_keys_are_read_of_datasets_with_samples_alone(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
+    """A part of a concatenation of which no sample is chosen may be far away, or have no keys."""
+    gone = wids.ShardListDataset([(str(tmp_path / "gone.tar"), 5)])
+    for other in (gone, [{"x": 1}]):
+        view = wids.concat([other, dataset])[1:]
+        chosen = view[len(other) - 1 :][:3]
+        assert chosen.index_of("key02") == 2
+        assert np.array_equal(chosen.key_hashes(), hash_keys(KEYS[:3]))
+        assert len(chosen[:0].key_hashes()) == 0
+
+
 def test_keys_are_kept(dataset: Any, shard_server: Any, tmp_path: Path) -> None:
     """A second process fetches no shard to look a key up, but for the one that has it."""
     rows = []

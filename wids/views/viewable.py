@@ -493,16 +493,18 @@ class Viewable(_Sequence):
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
-        slot, leaves = slots_of(self)[0], leaves_of(self, joined=False)
-        held = [leaf.key_hashes() for leaf in leaves]
-        hashes = held[0] if len(held) == 1 else np.concatenate(held)
-        # Where the hashes of each dataset begin, and so of each source.
-        starts = dict(zip(map(id, leaves), np.cumsum([0, *map(len, held)]).tolist(), strict=False))
-        firsts = np.array([starts[id(source.leaf)] for source in slot.sources])
-        moves = firsts - np.array(slot.starts)
-        blocks = slot.rows.blocks()
-        found = [hashes[each + moves[np.searchsorted(slot.ends, each, "right")]] for each in blocks]
-        return np.concatenate([np.empty(0, np.uint64), *found])
+        slot = slots_of(self)[0]
+        hashes: dict[int, npt.NDArray[np.uint64]] = {}  # of datasets with samples here alone
+        found = np.empty(len(self), np.uint64)
+        done = 0
+        for block in slot.rows.blocks():
+            at = np.arange(done, done + len(block), dtype=np.int64)
+            for leaf, places, rows, _ in slot.by_leaf(at):
+                if id(leaf) not in hashes:
+                    hashes[id(leaf)] = leaf.key_hashes()
+                found[done + places] = hashes[id(leaf)][rows]
+            done += len(block)
+        return found
 
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard; its shard counts in its dataset.
