@@ -333,7 +333,12 @@ def equals_fill(values: Values, fill: Any) -> npt.NDArray[np.bool_]:
             return np.zeros(len(values), np.bool_)
         is_nan = fill != fill  # noqa: PLR0124 (of any kind of number)
         return np.asarray(np.isnan(values) if is_nan else values == fill)
-    found = (each is fill or bool(np.array_equal(each, fill)) for each in values)
+    is_text = isinstance(fill, str)  # numpy would make arrays of texts to compare these
+    found = (
+        each is fill
+        or (is_text and each == fill if isinstance(each, str) else bool(np.array_equal(each, fill)))
+        for each in values
+    )
     return np.fromiter(found, np.bool_, len(values))
 
 

@@ -169,9 +169,10 @@ def _of_sides(part: _Part, step: Add, name: str, own: str) -> Values:
     found: list[tuple[Integers, Values]] = []
     likely = step.replace or own in likely_names(slots, step, part.indexes)
     for other, at, _ in slots[step.slot].groups(part.indexes) if likely else ():
-        if own not in none if other is None else not _may_have(slots, [other], own):
-            found.append((at, read(False, at)))
-            every = np.setdiff1d(every, at)
+        if other is None or not _may_have(slots, [other], own):
+            found.append((at, read(other is None and own in none, at)))
+            every[at] = -1
+    every = every[every >= 0]
     return _in_order([*found, *_asked(part.reading.fill, every, read, is_right, likely)])
 
 
