@@ -1,8 +1,10 @@
 """Joins of samples with different fields: each field is from the side that has it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.interpreters import run_python
 from helpers.shards import read_tar
@@ -158,6 +160,41 @@ def test_a_field_of_few_samples_is_found_past_a_join_that_fills(tmp_path: Path) 
     assert list(joined.gather([1], ".txt")) == ["few"]
     with pytest.raises(wids.DecodeError):
         joined.gather([2], ".txt")
+
+
+@pytest.mark.parametrize("fill", [0, -1, math.nan])
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 3, 2)])
+def test_arrays_are_filled_where_neither_side_has_one(
+    tmp_path: Path, fill: float, sizes: tuple[int, int, int]
+) -> None:
+    """A fill stands in all places of an array; the other side is asked there, too."""
+
+    def written(name: str, arrays: list[np.ndarray | None]) -> wids.ShardListDataset:
+        path = str(tmp_path / f"{name}.tar")
+        with wids.ShardWriter(path.replace(".tar", "-%d.tar")) as writer:
+            for number, array in enumerate(arrays):
+                own: dict[str, Any] = {f".{name}.cls": 1} | (
+                    {} if array is None else {".npy": array}
+                )
+                writer.write({"__key__": f"k{number}", **own})
+        return wids.ShardListDataset(path.replace(".tar", "-0.tar"))
+
+    first, second, third = (np.full(size, 7 + size, np.float32) for size in sizes)
+    left = written("left", [first, None, second, None])
+    right = written("right", [third, None, None, third])
+    by_name = left.rename({".old.npy": ".npy"}).join(right)
+    views = [
+        (left.join(right, replace=True), [third, None, second, third]),
+        (left.join(right[1:], missing="keep", replace=True), [first, None, second, third]),
+        (by_name.rename({".new.npy": ".npy;.old.npy"}), [third, None, second, third]),
+    ]
+    for view, expected in views:
+        name = ".npy" if ".npy" in view[0] else ".new.npy"
+        found = view.column(name, fill=fill)
+        for value, array in zip(found, expected, strict=True):
+            assert np.array_equal(
+                value, np.full(np.shape(value), fill) if array is None else array, equal_nan=True
+            )
 
 
 @pytest.mark.slow

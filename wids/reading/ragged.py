@@ -323,22 +323,29 @@ def _items(part: Values) -> list[Any]:
 
 
 def equals_fill(values: Values, fill: Any) -> npt.NDArray[np.bool_]:
-    """Return which values of a column equal a fill; a NaN equals a NaN.
+    """Return which values of a column equal a fill, or are arrays of it alone; a NaN equals a NaN.
 
     >>> equals_fill(np.array([1.0, np.nan]), np.nan)
     array([False,  True])
+    >>> equals_fill(np.array([[0, 0], [0, 5]]), 0)
+    array([ True, False])
     """
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iufb":
-        if not isinstance(fill, int | float | np.number):
-            return np.zeros(len(values), np.bool_)
+    is_number = isinstance(fill, int | float | np.number)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufb" and is_number:
         is_nan = fill != fill  # noqa: PLR0124 (of any kind of number)
-        return np.asarray(np.isnan(values) if is_nan else values == fill)
-    is_text = isinstance(fill, str)  # numpy would make arrays of texts to compare these
-    found = (
-        each is fill
-        or (is_text and each == fill if isinstance(each, str) else bool(np.array_equal(each, fill)))
-        for each in values
-    )
+        same = np.asarray(np.isnan(values) if is_nan else values == fill)
+        return np.asarray(same.all(axis=tuple(range(1, same.ndim))))
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufb" and values.ndim == 1:
+        return np.zeros(len(values), np.bool_)
+
+    def is_fill(each: Any) -> bool:
+        if isinstance(each, str):  # of which numpy would make arrays
+            return isinstance(fill, str) and each == fill
+        if is_number and isinstance(each, np.ndarray) and each.dtype.kind in "iufb":
+            return bool(equals_fill(each[np.newaxis], fill)[0])
+        return bool(np.array_equal(each, fill))
+
+    found = (each is fill or is_fill(each) for each in values)
     return np.fromiter(found, np.bool_, len(values))
 
 
