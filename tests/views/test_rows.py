@@ -192,6 +192,20 @@ def test_ranges_are_checked_by_their_ends(numbers: range) -> None:
             Rows.over(numbers).check(max(numbers))
 
 
+def test_masks_that_begin_with_none_are_checked() -> None:
+    """A list of bits is looked at in parts, in which there may be no number."""
+    flags = np.zeros(5 << 20, np.bool_)
+    flags[2 << 20 : 3 << 20 : 2] = flags[(4 << 20) + 1 :: 3] = True
+    held = Rows.mask(flags)
+    assert held.kind == "bits"
+    held.check(len(flags))
+    with pytest.raises(ValueError, match="found others"):
+        held.check(len(flags) - 3)
+    arrays = {"starts": np.zeros(0, np.int64), "ends": np.zeros(0, np.int64)}
+    with pytest.raises(ValueError, match="found others"):
+        Rows("runs", arrays, 3, ascending=True).check(5)
+
+
 def test_a_small_list_travels_in_the_pickle() -> None:
     """It needs no file, and copies share it."""
     held = Rows.of(np.array([5, 2, 9]))

@@ -358,6 +358,8 @@ class Rows:
             ranks = _ranks_of(self.arrays["words"].view(np.uint8))
             fits = np.array_equal(self.arrays["ranks"], ranks)
         for starts, lengths in parts if self.count else ():
+            if not len(starts):  # as of a million bits, none of which is set
+                continue
             ends = starts + lengths
             inside = (starts >= -gaps) & ((starts < 0) | (starts <= total - lengths))
             inside &= (lengths > 0) & (np.cumsum(lengths) > 0)  # which may exceed 64 bits
