@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import requests
 
+from helpers.chromium import leave_server
 from helpers.waiting import eventually, when_finished
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
@@ -92,6 +93,7 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
                     session.trust_env = False
                     url, _, token = server.url.partition("?token=")
                     yield Browsing(url, handlers, session, token)
+                    leave_server(url)
             finally:
                 server.stop()
                 thread.join()
@@ -140,6 +142,7 @@ class Command:
 
     def __exit__(self, *_: object) -> None:
         """Press Ctrl-C, and see that it ends in good order."""
+        leave_server(self.url)
         self.process.send_signal(signal.SIGINT)
         try:
             assert self.process.wait(100) == 0
