@@ -69,21 +69,26 @@ def test_aligned_shards_need_no_table(pictures: Dataset, write: Write) -> None:
         pictures.join(captions(write, [0, 1, 2], "few"), aligned=True)
 
 
-def test_fields_in_both_are_noticed_without_labels(write: Write) -> None:
-    """Transformations may leave out the labels, by whose number the fields are counted."""
+@pytest.mark.parametrize("lacking", ["__dataset__", "__index__", "__shard__", "__shardindex__"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_fields_in_both_are_noticed_without_labels(write: Write, lacking: str, count: int) -> None:
+    """Transformations may leave out labels, by whose number the fields are counted."""
+    labels = ["__dataset__", "__index__", "__shard__", "__shardindex__"]
+    left_out = labels if count == 4 else [lacking]
 
     def plain(sample: dict[str, Any]) -> dict[str, Any]:
-        return {name: sample[name] for name in sample if name[0] == "." or name == "__key__"}
+        return {name: sample[name] for name in sample if name not in left_out}
 
     def same(sample: dict[str, Any]) -> dict[str, Any]:
-        return sample | dict.fromkeys([".a", ".b", ".c", ".d"], 5)
+        return sample | dict.fromkeys([".a", ".b", ".c", ".d"][:count], 5)
 
-    left, right = (
-        wids.ShardListDataset(write(name, [0, 1], **{name: str}), transformations=[plain, same])
-        for name in ("one", "two")
-    )
-    with pytest.raises(wids.SpecError, match=r"both datasets have '\.a'"):
-        left.join(right)[0]
+    for steps in ([plain, same], [same]):
+        left, right = (
+            wids.ShardListDataset(write(name, [0, 1], **{name: str}), transformations=each)
+            for name, each in (("one", steps), ("two", [plain, same]))
+        )
+        with pytest.raises(wids.SpecError, match=r"both datasets have '\.a'"):
+            left.join(right)[0]
 
 
 def test_missing_samples_are_an_error_or_left_out(pictures: Dataset, write: Write) -> None:

@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -85,6 +86,7 @@ _OF_DATASETS = {"column_at", "fetch_ahead", "gather", "gather_bytes", "gather_fi
 }
 # `__key__`, `__dataset__`, `__index__`, `__shard__` and `__shardindex__` are in both samples.
 _NUM_LABELS = 5
+_labels_in = itemgetter("__dataset__", "__index__", "__shard__", "__shardindex__")
 
 
 class ListLeaf:
@@ -219,10 +221,10 @@ class Add(_Step):
         left, (right,) = sample, others
         try:
             if self.is_plain and left["__key__"] == right["__key__"]:
+                _labels_in(left), _labels_in(right)  # which a transformation may have left out
                 both: dict[str, Any] = right | left
-                # Samples have all labels in common; were a field, too, the lengths would tell.
-                is_sum = len(both) == len(left) + len(right) - _NUM_LABELS
-                if is_sum and "__shardindex__" in left and "__shardindex__" in right:
+                # Were a field in both, as the labels are, the lengths would tell.
+                if len(both) == len(left) + len(right) - _NUM_LABELS:
                     return both
         except (TypeError, KeyError):
             pass
