@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.shards import MakeShard
 from helpers.specimens import npy
@@ -86,6 +88,19 @@ def test_points_of_samples_that_a_join_leaves_out_have_no_colour(make_shard: Mak
     assert found["indexes"] == list(range(COUNT))
     assert found["colours"]["values"] == wanted
     assert found["chosen"] == [int(n in kept) for n in range(COUNT)]
+
+
+def test_numbers_of_all_types_are_counted_and_picked(make_shard: MakeShard) -> None:
+    """A column of a table is one of numbers for whatever type it was written with."""
+    path = make_shard("left.tar", [{"__key__": key, ".txt": "a"} for key in KEYS])
+    kinds = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
+    table = {"key": KEYS, **{kind: np.arange(COUNT, dtype=kind) for kind in kinds}}
+    pq.write_table(pa.table(table), "t.parquet")
+    with handlers_of(wids.ShardListDataset([str(path)]).join("t.parquet")) as handlers:
+        facets = counted(handlers)
+        assert {facets[kind]["kind"] for kind in kinds} == {"numbers"}
+        found = answered(handlers.page, dict.fromkeys(kinds, "3..6,9"))
+    assert [tile["index"] for tile in found["tiles"]] == [3, 4, 5, 9]
 
 
 def test_columns_of_a_table_may_have_any_name(make_shard: MakeShard) -> None:

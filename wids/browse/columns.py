@@ -59,8 +59,9 @@ ENDPOINTS = {
 }
 # Those of the page's own URLs, too. A column of such a name is in quotes there.
 PARAMETERS = frozenset(" ".join(["compare view shards size token", *ENDPOINTS.values()]).split())
-_NUMBERS = "bigint integer hugeint ubigint smallint tinyint uinteger double float decimal"
-NUMBERS = frozenset(_NUMBERS.split())
+_INTEGERS = ("tinyint", "smallint", "integer", "bigint", "hugeint")
+_UNSIGNED = tuple(f"u{each}" for each in _INTEGERS)
+NUMBERS = frozenset((*_INTEGERS, *_UNSIGNED, "float", "double", "decimal"))
 _NULL = "null"  # in the parameter of a column: samples without a value
 _EMPTY = "%"
 _MOST_LEVELS = 3
