@@ -18,6 +18,7 @@ from helpers.browsing import Browsing, browsing
 from helpers.hostile import HOSTILE_CONDITIONS
 from helpers.pictures import plain
 from helpers.shards import write_shard, write_shards
+from helpers.specimens import tone
 from helpers.waiting import when_finished
 
 import wids
@@ -385,6 +386,19 @@ def test_completion_offers_columns_operators_and_values(served: Browsing) -> Non
     assert offered("cls_name = 'sea") == (["'sea lion, old'"], 4)
     assert offered("json.score d", "order")[0] == ["desc"]
     assert completions({"columns": [], "sizes": []}, "x" * 2000 + "'" * 999)["entries"] == []
+
+
+def test_what_is_known_of_headers_is_told_at_once(tmp_path: Path) -> None:
+    """A server offers the facts of headers and counts broken fields, where others read them."""
+    samples = [{"__key__": "a", ".wav": tone()}, {"__key__": "b", ".wav": b"no sound"}]
+    path = str(write_shard(tmp_path / "a.tar", samples))
+    with browsing([path]) as server:
+        facets_of(server)
+    with browsing([path]) as server:
+        words = server.ask_until_finished("words", before="")
+        (field,) = server.ask_until_finished("overview")["fields"]
+    assert {"wav.rate", "wav.channels"} <= {entry["text"] for entry in words["entries"]}
+    assert (field["name"], field["broken"]) == ("wav", 1)
 
 
 def test_without_duckdb_the_page_says_what_to_install(

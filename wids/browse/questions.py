@@ -179,10 +179,11 @@ class Questions:
 
         Args:
             rows: The samples; None for all.
-            headers: Whether facts of headers are wanted, too.
+            headers: Whether facts of headers that are not built are wanted, too; those that are
+                built are counted in any case.
         """
         cursor, columns, source, _ = self._opened(set(), rows)
-        needs = sorted(columns.header_columns()) if headers else []
+        needs = sorted(columns.header_columns())
         if needs:
             with suppress(NeedsHeadersError):
                 cursor, columns, source, _ = self._opened(set(needs), rows)
@@ -203,7 +204,7 @@ class Questions:
             ],
             "fields": count_fields(cursor, columns, source),
             "num_fields": len(columns.fields),
-            "needs": needs,
+            "needs": needs if headers else [],
         }
 
     def groups(self, rows: Any, by: str = "", across: str = "") -> dict[str, Any]:
