@@ -702,6 +702,19 @@ def test_filters_compare_every_kind_of_value(dataset: Dataset) -> None:
         assert list(joined.filter(condition).keys) == [KEYS[n] for n in found], condition
 
 
+def test_parts_of_a_concatenation_have_fields_of_their_own_tables(dataset: Dataset) -> None:
+    """A field that one part has in its shards, and another one of a table, is read of each."""
+    scored = dataset.join({"key": KEYS, "n": range(len(KEYS))})
+    table = {"key": KEYS, "cls": [100 + n for n in range(len(KEYS))]}
+    told = dataset.with_options(fields=[".json"]).join(table)
+    both = wids.concat([scored, told])
+    for name in (".cls", ".n"):
+        expected = [sample.get(name, -1) for sample in both]
+        assert list(both.column(name, fill=-1)) == expected
+    count = len(dataset)
+    assert list(both.gather([count, 1], ".cls")) == [100, 1]
+
+
 def test_rows_in_order_must_have_the_keys(dataset: Dataset) -> None:
     """With `aligned`, a table whose own keys are in another order is refused."""
     table = {"key": KEYS, "n": list(range(COUNT))}

@@ -122,8 +122,10 @@ class _Part(NamedTuple):
             elif isinstance(step, Surround) and self.reading.windows:
                 return _windows(before, step, name)
             elif isinstance(step, Add):
-                own = step.original(name)
-                if own is not None and _may_have(self.slots, self.slots[step.slot].sources, own):
+                own, slot = step.original(name), self.slots[step.slot]
+                # Others are of other parts of a concatenation, which may have joined other fields.
+                theirs = [each for each, *_ in slot.groups(self.indexes) if each is not None]
+                if own is not None and _may_have(self.slots, theirs or slot.sources, own):
                     return _of_sides(before, step, name, own)
         try:
             return self.reading.values(self.source.leaf, self.rows, name)
