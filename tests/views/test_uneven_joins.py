@@ -191,6 +191,7 @@ def test_arrays_are_filled_where_neither_side_has_one(
     for view, expected in views:
         name = ".npy" if ".npy" in view[0] else ".new.npy"
         found = view.column(name, fill=fill)
+        assert isinstance(found, np.ndarray) == (len(set(sizes)) == 1)
         for value, array in zip(found, expected, strict=True):
             assert np.array_equal(
                 value, np.full(np.shape(value), fill) if array is None else array, equal_nan=True

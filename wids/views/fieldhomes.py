@@ -223,20 +223,28 @@ def _asked(
         likely: The home of most, where any value counts; None to ask all samples.
     """
     found: list[tuple[Integers, Values]] = []
+    every, values, is_first = places, None, np.ones(len(places), np.bool_)
     if likely is not None and len(places):
         with suppress(*([DecodeError] if fill is None else [])):
             values = read(likely, places)
             if fill is None or not (gaps := equals_fill(values, fill)).any():
                 return [(places, values)]
-            there = np.flatnonzero(~gaps)
-            found.append((places[there], take(values, there)))
-            places = np.delete(places, there)
+            places = places[gaps]
     homes: dict[Any, list[int]] = {}
     for place in places.tolist():
         homes.setdefault(home_of(place), []).append(place)
     for home, listed in homes.items():
         some = np.array(listed, np.int64)
-        found.append((some, read(home, some)))
+        given = read(home, some)
+        if values is not None:  # whose fill has the shape of arrays beside it
+            kept = np.flatnonzero(~equals_fill(given, fill))
+            some, given = some[kept], take(given, kept)
+            is_first[np.searchsorted(every, some)] = False
+        found.append((some, given))
+    if values is not None:
+        kept = np.flatnonzero(is_first)
+        found.append((every[kept], take(values, kept)))
+    found = [each for each in found if len(each[0])]
     return [(at, pack(each) if isinstance(each, list) else each) for at, each in found]
 
 
