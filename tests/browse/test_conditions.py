@@ -1,5 +1,6 @@
 """Conditions, picks, counts, orders and groups of the page, each against plain Python."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -17,6 +18,8 @@ import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.hostile import HOSTILE_CONDITIONS
 from helpers.pictures import plain
+from helpers.server import ShardServer
+from helpers.serving import serve_shard
 from helpers.shards import write_shard, write_shards
 from helpers.specimens import tone
 from helpers.waiting import when_finished
@@ -418,6 +421,30 @@ def test_without_duckdb_the_page_says_what_to_install(
         answer = served.get(question)
         assert answer.status_code == 400
         assert "pip install 'wids[sql]'" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("digests", [False, True])
+def test_shards_that_are_read_by_range_are_counted(
+    tmp_path: Path, shard_server: ShardServer, digests: bool
+) -> None:
+    """The files of remote shards are found by what their server says of them, once they are built.
+
+    Another server of the page finds them again, and those of a shard that was replaced are new.
+    """
+    rows = []
+    for number in range(2):
+        samples = [{"__key__": f"{number}{n}", ".cls": str(n)} for n in range(3)]
+        path = write_shard(tmp_path / f"{number}.tar", samples)
+        row = {"url": serve_shard(shard_server, path), "nsamples": 3}
+        md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        rows.append(row | ({"md5sum": md5} if digests else {}))
+    for _ in range(2):
+        with browsing(rows) as server:
+            assert server.ask_until_finished("page", where="cls > 0")["total"] == 4
+    path = write_shard(tmp_path / "0.tar", [{"__key__": f"x{n}", ".cls": "0"} for n in range(3)])
+    serve_shard(shard_server, path)
+    with browsing(rows) as server:
+        assert server.ask_until_finished("page", where="cls > 0")["total"] == 2
 
 
 def test_the_page_is_usable_while_the_catalogue_is_built(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ that process, and the next question starts another.
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 import threading
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.shardref import Version
 from wids.base.system import memory_size
 from wids.browse.keptbytes import KeptBytes
 from wids.browse.scans import Background, NotReadyError, begun
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from wids.browse.fieldreader import FieldReader
+    from wids.browse.workerprocess import Message
     from wids.ordering.permute import Integers
 
 __all__ = ["INSTALL", "CatalogueClient", "CatalogueError"]
@@ -164,11 +167,11 @@ class CatalogueClient:
             raise CatalogueError(str(error)) from None
         return answer, np.frombuffer(raw, np.int64)
 
-    def _open(self, process: WorkerProcess, opening: dict[str, Any]) -> dict[str, Any]:
+    def _open(self, process: WorkerProcess, opening: dict[str, Any]) -> Message:
         """Send the samples to a process, and return its first answer."""
         reader = self._reader
         data = pickle.dumps((reader.samples, reader.patience))
-        return process.ask(opening, [data], len(data))[0]
+        return process.ask(opening, [data], len(data))
 
     def _ensure_built(self, headers: Sequence[str] = ()) -> None:
         """Start to build what is missing; raise NotReadyError unless all but headers is built."""
@@ -195,14 +198,18 @@ class CatalogueClient:
             raise NotReadyError("catalogue", self.progress())
 
     def _build(self, headers: list[str]) -> Generator[None, None, bool]:
+        from wids.catalogue.origins import datasets_of
+        from wids.views.storage import sides_of
+
         builder = self._builder = WorkerProcess(_MODULE, ["0"])
         try:
             failing = self._reader.failing()
-            told = self._open(builder, {"call": "build", "headers": headers, "failing": failing})
+            opening = {"call": "build", "headers": headers, "failing": failing}
+            told, data = self._open(builder, opening)
             while not ("failed" in told or told["finished"]):
                 self._progress = told["progress"]
                 yield
-                told, _ = builder.receive()
+                told, data = builder.receive()
         # Pickling raises AttributeError and TypeError for functions within functions and the like.
         except (
             *(ProcessEndedError, RuntimeError),
@@ -213,6 +220,11 @@ class CatalogueClient:
             builder.close()
         if "failed" in told:
             raise CatalogueError(f"the catalogue cannot be built: {told['failed']}")
+        # By these, the process that answers finds the files; it gets them with the samples.
+        datasets = datasets_of(sides_of(self._reader.samples))
+        for dataset, versions in zip(datasets, json.loads(data), strict=True):
+            for number, version in versions:
+                dataset.dataset_shards.versions.admits(number, Version(**version))
         with self._lock:
             if told["left_out"] != self._left_out:
                 self._asker.end()

@@ -7,12 +7,14 @@ and says whether the process builds what is missing in the catalogue, or asks it
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
 import sys
 import tempfile
 import warnings
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +60,8 @@ def build(
 
     Yields:
         `left_out`, for each dataset the numbers of the shards left out; the `progress` that the
-        page shows; and whether it is `finished`.
+        page shows; and whether it is `finished`. Then there are `versions`, too: for each dataset,
+        the numbers and versions of shards that are read by range, by which their files are found.
     """
     readers = [FieldReader(dataset, patience=patience) for dataset in datasets]
     left_out: list[list[int]] = [[] for _ in datasets]
@@ -110,7 +113,9 @@ def build(
                 f"the catalogue takes more than the {cache.cache_size:,} bytes of the cache folder "
                 "that cache_size allows"
             ) from error
-    yield {**told, "finished": True}
+    known = [reader.dataset.dataset_shards.versions.items() for reader in readers]
+    versions = [[(n, asdict(each)) for n, each in its if each.validator] for its in known]
+    yield {**told, "finished": True, "versions": versions}
 
 
 def _files(
@@ -139,7 +144,8 @@ def _main(descriptor: int, nbytes: int) -> None:
             os.nice(5)
             try:
                 for told in build(datasets, patience, opening):
-                    send(connection, told)
+                    versions = told.pop("versions", [])  # which may be those of many shards
+                    send(connection, told, json.dumps(versions).encode())
             except (WidsError, OSError, ValueError, ModuleNotFoundError) as error:
                 send(connection, {"failed": message_of(error)})
             return

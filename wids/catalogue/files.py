@@ -274,7 +274,7 @@ def _build_one(shards: DatasetShards, copies: Path | None, job: tuple[int, str])
     number, suffix = job
     opened = shards.open_unkept(number)
     opened.shard.confirm()
-    path = shards.catalogue_path(number, suffix, opened)
+    path = shards.catalogue_path(number, suffix)
     if path is None:
         raise WidsError(f"{display_url(opened.url)}: its version is not known, so nothing is kept")
     try:

@@ -438,18 +438,15 @@ class DatasetShards:
 
     # What is made of a shard and kept in the cache folder.
 
-    def catalogue_path(
-        self, number: int, suffix: str, opened: OpenShard | None = None
-    ) -> Path | None:
+    def catalogue_path(self, number: int, suffix: str) -> Path | None:
         """Return the path of a file for the catalogue, whose name tells the version of the shard.
 
         Args:
             number: The shard.
             suffix: What the file has of it.
-            opened: The shard, where it is open.
 
         Returns:
-            The path; None if the version is not known without opening the shard.
+            The path; None if the version is not known before a byte of the shard is read.
 
         Raises:
             CacheError: The cache folder cannot be used.
@@ -458,8 +455,9 @@ class DatasetShards:
         there = cache.version_of(ref)
         # The digest of a local shard is not checked, so its size and date tell more.
         version: object = there.file or ref.digest_to_check or there.content
-        if opened is not None and opened.shard.is_by_range:
-            version = opened.shard.version.proof
+        if self.opener.by_range and not (is_local(ref.url) or cache.holds(ref)):
+            known = self.versions.get(number)  # what its server says; no digest is checked
+            version = None if known is None else known.proof
         if not version:
             return None
         made_of = json.dumps([self.rules, str(version), ref.nsamples])
