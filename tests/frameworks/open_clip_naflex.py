@@ -102,6 +102,9 @@ def main(folder: Path) -> None:
     dist.all_gather_object(every, seen)
     if rank == 0:
         check(every)
+    # A thread of gloo that still lets go of a gathered tensor waits for the lock of Python, which
+    # the end of the process group holds while it waits for that thread.
+    dist.barrier()
     dist.destroy_process_group()
 
 
