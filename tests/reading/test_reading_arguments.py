@@ -88,7 +88,7 @@ def test_wrong_arguments_of_a_datasets_methods_are_named(folder: Path) -> None:
             refuses(with_it, TypeError, name)
         for value in of_wrong_value:
             refuses(partial(call, **{name: value}), ValueError, name)
-    refuses(lambda: dataset["x"], ValueError, "x")
+    refuses(lambda: dataset["x"], TypeError, "x")
     refuses(lambda: dataset[1.5], TypeError, "1.5")
     assert dataset[0][".cls"] == 0
 
