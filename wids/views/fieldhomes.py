@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Reading", "may_give", "read_field"]
 
 Integers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
